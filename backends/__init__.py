@@ -1,0 +1,1 @@
+"""The bundled worker: vLLM's wire and prefix cache, small enough to read."""

@@ -1,0 +1,1 @@
+"""Attention and cache kernels behind one interface."""

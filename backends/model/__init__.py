@@ -1,0 +1,1 @@
+"""Model definitions and weight readers of the worker."""

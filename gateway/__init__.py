@@ -1,0 +1,1 @@
+"""Every socket, clock and secret of Homing lives in this package."""

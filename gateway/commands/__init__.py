@@ -1,0 +1,1 @@
+"""The subcommands of the `homing` program, one module each."""

@@ -1,0 +1,1 @@
+"""The mind of Homing: pure functions and state that decide, with reasons, where a prompt goes."""

@@ -1,0 +1,148 @@
+"""The nouns of placement: frozen facts that go in, decisions with their reasons that come out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+Json = Any
+"""A decoded JSON value."""
+
+
+class Fold(NamedTuple):
+    """One span of the original prompt that the routing key reads as something else.
+
+    `start` and `end` are code points of the original string. `message` is the index in `messages`
+    (None for tools and completion prompts), `part` the index in a parts array (None for a plain string).
+    """
+
+    rule: str
+    message: int | None
+    start: int
+    end: int
+    part: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSource:
+    """What the prompt pipeline reads of a request: either `messages` or `prompt` is set.
+
+    `prompt` is text, or token ids; a batch is reduced to its first item by whoever parses the request.
+    `template_arguments` go to the chat template as they are (`chat_template_kwargs`, `documents`, …).
+    """
+
+    messages: Sequence[Mapping[str, Json]] | None = None
+    prompt: str | Sequence[int] | None = None
+    tools: Sequence[Mapping[str, Json]] | None = None
+    add_generation_prompt: bool = True
+    template_arguments: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt reduced to what placement needs: two chains of 16-byte block hashes.
+
+    `exact_blocks` hash the tokens as they will be forwarded (full blocks only); beliefs and KV events
+    speak this chain. `key_blocks` hash the folded prompt, the last partial block too, so the list is
+    never empty; only the ring and the adaptive key see it.
+    """
+
+    tokens: int
+    block_tokens: int
+    exact_blocks: Sequence[bytes]
+    key_blocks: Sequence[bytes]
+    folds: tuple[Fold, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """One worker as the gateway sees it at the moment of placement.
+
+    `max_in_flight` None means no hard bound. `cache_blocks` is the worker's own word on its cache size,
+    in routing blocks, where it gives one. `prefill_tokens_per_second` and `prefill_fixed_seconds` are
+    configured starting points; the router learns better ones. `waiting` is the worker's own queue length.
+    """
+
+    name: str
+    ready: bool = True
+    draining: bool = False
+    in_flight: int = 0
+    max_in_flight: int | None = None
+    cache_blocks: int | None = None
+    prefill_tokens_per_second: float | None = None
+    prefill_fixed_seconds: float | None = None
+    zone: str | None = None
+    waiting: int | None = None
+    adapters: frozenset[str] = frozenset()
+    weight: int = 1
+
+    @property
+    def admissible(self) -> bool:
+        """Ready, not leaving, and below its hard concurrency bound."""
+        return self.inadmissible_because is None
+
+    @property
+    def inadmissible_because(self) -> str | None:
+        """The reason this worker may not take a request now, or None."""
+        if not self.ready:
+            return "not_ready"
+        if self.draining:
+            return "draining"
+        if self.max_in_flight is not None and self.in_flight >= self.max_in_flight:
+            return "full"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetView:
+    """An immutable picture of the workers of one model; names are unique and stable."""
+
+    workers: tuple[WorkerView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One worker's numbers in one placement; seconds are predictions, `score` is what was compared."""
+
+    worker: str
+    inadmissible_because: str | None
+    cached_tokens: int
+    wait_seconds: float
+    own_seconds: float
+    decode_seconds: float
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Who gets a request and why.
+
+    `worker` is None only when nobody is admissible (`reason` then is `no_worker`). `home` is the worker that the
+    ring names for `key`. `predicted_cached_tokens` is what the winner is believed to hold.
+    """
+
+    request_id: str
+    worker: str | None
+    reason: str
+    policy: str
+    home: str | None
+    key: bytes
+    predicted_cached_tokens: int
+    predicted_seconds: float
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def at_home(self) -> bool:
+        """Whether the ring's home got the request."""
+        return self.worker is not None and self.worker == self.home
+
+
+class News(NamedTuple):
+    """What another replica tells about one request: the placement, or that its first token or its end came."""
+
+    kind: str
+    request_id: str
+    worker: str
+    blocks: Sequence[bytes]
+    prefill_seconds: float
