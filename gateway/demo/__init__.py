@@ -1,0 +1,1 @@
+"""The demonstration: real workers, one gateway, the same load under two policies."""
