@@ -1,0 +1,118 @@
+"""Every metric that Homing exposes, in one table: the class body of `Metrics`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, disable_created_metrics
+
+from gateway.metric_families import LabelValues, MetricRow, Refresh, counter, declared_rows, gauge, histogram
+
+PREFIX = "homing_"
+
+TTFT_BUCKETS = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
+    1.0, 2.5, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
+)  # fmt: skip
+"""Seconds: OpenTelemetry's for generative AI, and what a long queue adds."""
+
+ITL_BUCKETS = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
+DURATION_BUCKETS = tuple(0.01 * 2**step for step in range(14))
+OVERHEAD_BUCKETS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05)
+LAG_BUCKETS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+ERROR_BUCKETS = (-256.0, -64.0, -16.0, -4.0, -1.0, 0.0, 1.0, 4.0, 16.0, 64.0, 256.0)
+
+
+class Metrics:
+    """The table; an instance holds the families: `metrics.requests_total.labels(tenant, model, code).inc()`.
+
+    Labels are given in the order written here. A tenant, model or backend that was not made known reads `other`.
+    """
+
+    # Requests
+    requests_total = counter("Requests answered, by HTTP status; 499 when the caller left.", "tenant", "model", "code")
+    requests_in_flight = gauge("Requests begun and not yet ended.", "model")
+    request_duration_seconds = histogram(
+        "From the first byte of a request to the last byte of its answer.", "tenant", "model", buckets=DURATION_BUCKETS
+    )
+    time_to_first_token_seconds = histogram(
+        "From a request's arrival to the first token of its answer, by the reason of its placement.",
+        "tenant", "model", "placement", buckets=TTFT_BUCKETS,
+    )  # fmt: skip
+    inter_token_latency_seconds = histogram(
+        "Between two events of a streamed answer, as they reach the gateway.", "model", buckets=ITL_BUCKETS
+    )
+    overhead_seconds = histogram(
+        "What the gateway itself adds, by stage: parse, auth, prepare, place.", "stage", buckets=OVERHEAD_BUCKETS
+    )
+
+    # Placement and affinity: where requests went. Counted apart from cached tokens, on purpose.
+    placements_total = counter("Placements by reason; `home` is the ring's home.", "model", "reason")
+    affinity_placements_total = counter(
+        "Placements at the prompt's home or away from it (outcome: home, away), whatever the worker then had cached.",
+        "tenant", "model", "outcome",
+    )  # fmt: skip
+
+    # Cache: what the workers really had
+    prompt_tokens_total = counter("Prompt tokens, as workers report them.", "tenant", "model")
+    cached_tokens_total = counter("Prompt tokens that workers report as found in their cache.", "tenant", "model")
+    predicted_cached_tokens_total = counter(
+        "Prompt tokens believed cached at the chosen worker when the request was placed.", "tenant", "model"
+    )
+    completion_tokens_total = counter("Tokens generated, as workers report them.", "tenant", "model")
+    prediction_error_blocks = histogram(
+        "Cached blocks believed less cached blocks reported: the health of the directory.",
+        "model", buckets=ERROR_BUCKETS,
+    )  # fmt: skip
+    directory_blocks = gauge("Blocks that the directory believes some worker holds.", "model")
+    directory_evictions_total = counter(
+        "Blocks that the directory let go because a worker's bound was reached.", "model"
+    )
+
+    # Workers
+    backend_up = gauge("1 while the worker takes requests, else 0.", "backend")
+    backend_in_flight = gauge("Requests this gateway has at the worker.", "backend")
+    backend_requests_running = gauge("Requests the worker says it is running.", "backend")
+    backend_requests_waiting = gauge("Requests the worker says are queued.", "backend")
+    backend_kv_cache_usage_ratio = gauge("Share of the worker's KV cache in use, by its own word (0 to 1).", "backend")
+    backend_prefix_cache_hit_ratio = gauge(
+        "Share of prompt tokens the worker found in its prefix cache in the last minute, by its own word (0 to 1); "
+        "no series while it had no prompts.",
+        "backend",
+    )
+    backend_ejections_total = counter(
+        "Times a worker was taken out of rotation (refused, broke, silent, probe).", "reason"
+    )
+    upstream_retries_total = counter("Requests sent on to another worker before their first byte.", "reason")
+
+    # The process
+    event_loop_lag_seconds = histogram("How late the event loop woke a timer.", buckets=LAG_BUCKETS)
+    build_info = gauge("Always 1; the labels say what runs.", "version", "python")
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        # `_created` series double a scrape and nobody reads them.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = registry
+        self._values = LabelValues()
+        self._refreshers: list[Refresh] = []
+        for name, row in declared_rows(type(self)).items():
+            setattr(self, name, row.build(registry, PREFIX, self._values))
+
+    def know(self, *, tenants: Iterable[str] = (), models: Iterable[str] = (), backends: Iterable[str] = ()) -> None:
+        """Let these names appear as label values."""
+        self._values.allow("tenant", tenants)
+        self._values.allow("model", models)
+        self._values.allow("backend", backends)
+
+    def before_scrape(self, refresh: Refresh) -> None:
+        """Call `refresh` just before each exposition, for gauges that are read rather than counted."""
+        self._refreshers.append(refresh)
+
+    def refresh(self) -> None:
+        """Bring every read gauge up to date."""
+        for refresh in self._refreshers:
+            refresh()
+
+
+METRICS: tuple[MetricRow, ...] = tuple(declared.row for declared in declared_rows(Metrics).values())
+"""The table as data, for documentation and tests."""
