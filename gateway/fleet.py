@@ -1,0 +1,241 @@
+"""The live workers: who may be given a request, how many each has, and who must hear when that changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from types import TracebackType
+from typing import NamedTuple
+
+from gateway.model_cards import ModelCard, merge_cards
+from gateway.worker_state import (
+    ANY_MODEL,
+    FAILURES_TO_DOWN,
+    Backend,
+    Facts,
+    Outcome,
+    ProbeResult,
+    ServingFacts,
+    State,
+    Worker,
+    routing_block_tokens,
+)
+from router.core import FleetView
+
+
+class UnknownWorker(KeyError):
+    """A worker that is not, or no longer, in the fleet."""
+
+
+class ChangeKind(Enum):
+    """What may happen to a worker that others must hear of."""
+
+    JOINED = "joined"
+    LEFT = "left"
+    UP = "up"
+    DOWN = "down"
+    DRAINING = "draining"
+    RESTARTED = "restarted"
+    MODELS = "models"
+
+
+class Change(NamedTuple):
+    """One thing that happened to one worker, with a reason where there is one."""
+
+    kind: ChangeKind
+    worker: Worker
+    reason: str = ""
+
+
+Listener = Callable[[Change], None]
+
+
+class Lease:
+    """One slot at one worker: counted from `async with` on, given back whatever happens."""
+
+    __slots__ = ("_held", "worker")
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self._held = False
+
+    async def __aenter__(self) -> Lease:
+        if self._held:
+            raise RuntimeError(f"the lease at {self.worker.name} is already taken")
+        self._held = True
+        self.worker.in_flight += 1
+        self.worker.changed()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._held = False
+        self.worker.in_flight -= 1
+        self.worker.changed()
+
+
+class Fleet:
+    """All workers by name, in the order they joined.
+
+    Not thread-safe: one event loop owns it, and nothing in here waits.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = dict(facts)
+        self._workers: dict[str, Worker] = {}
+        self._listeners: list[Listener] = []
+
+    # Membership
+
+    def on_change(self, listener: Listener) -> None:
+        """Call `listener` after each change, in the order of registration."""
+        self._listeners.append(listener)
+
+    def add(self, backend: Backend) -> Worker:
+        """Take a worker in; it gets requests after its first good probe. ValueError when the name is taken."""
+        if backend.name in self._workers:
+            raise ValueError(f"there is a worker named {backend.name} already")
+        worker = self._workers[backend.name] = Worker(backend)
+        self._tell(ChangeKind.JOINED, worker)
+        return worker
+
+    def remove(self, name: str) -> None:
+        """Let a worker go; requests that are there end in their own time."""
+        worker = self.worker(name)
+        del self._workers[name]
+        self._tell(ChangeKind.LEFT, worker)
+
+    def drain(self, name: str) -> None:
+        """Give a worker nothing new; it keeps what it has and its place on the ring."""
+        worker = self.worker(name)
+        if not worker.draining:
+            worker.draining = True
+            worker.changed()
+            self._tell(ChangeKind.DRAINING, worker)
+
+    def worker(self, name: str) -> Worker:
+        """The live record; `UnknownWorker` when there is none."""
+        try:
+            return self._workers[name]
+        except KeyError:
+            raise UnknownWorker(name) from None
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        """All of them, in the order they joined."""
+        return tuple(self._workers.values())
+
+    # What placement needs
+
+    def view(self, model: str) -> FleetView:
+        """The workers that this model (or adapter) is sent to, ready or not; empty for an unknown model."""
+        facts = self.facts(model)
+        return FleetView(
+            tuple(worker.view(model, facts) for worker in self._workers.values() if worker.configured_for(model))
+        )
+
+    def lease(self, name: str) -> Lease:
+        """A slot at a worker, to be used with `async with`; `UnknownWorker` when it has gone."""
+        return Lease(self.worker(name))
+
+    def facts(self, model: str) -> ServingFacts:
+        """What the configuration says of a model; an adapter's are its base's."""
+        found = self._facts.get(model) or self._facts.get(self.base_model(model)) or self._facts.get(ANY_MODEL)
+        return found or ServingFacts()
+
+    def block_tokens(self, model: str) -> int:
+        """The routing block of a model: from the configuration, else from its workers, else for blocks of 16."""
+        configured = self.facts(model).worker_block_tokens
+        said = (worker.figures.block_tokens for worker in self._serving(model) if worker.figures)
+        return routing_block_tokens(configured or max((size for size in said if size), default=None))
+
+    # What was heard
+
+    def report(self, name: str, outcome: Outcome) -> None:
+        """Take in how an attempt ended: a refused connection, or the third failure in a row, means down."""
+        worker = self._workers.get(name)
+        if worker is None:
+            return
+        if outcome is Outcome.ANSWERED:
+            worker.failures_in_a_row = 0
+            return
+        worker.failures_in_a_row += 1
+        if outcome is Outcome.REFUSED:
+            worker.gone_since_ready = worker.gone_since_ready or worker.state is State.READY
+            self._down(worker, "refused a connection", outcome.value)
+        elif worker.failures_in_a_row >= FAILURES_TO_DOWN:
+            self._down(worker, f"{outcome.value} {worker.failures_in_a_row} times in a row", outcome.value)
+
+    def probed(self, name: str, result: ProbeResult, now: float) -> None:
+        """Take in a round of probes at `now` (monotonic seconds)."""
+        worker = self._workers.get(name)
+        if worker is None:
+            return
+        worker.changed()
+        if result.cards is not None:
+            self._take_cards(worker, result.cards)
+        if worker.lost_its_cache(result, now):
+            self._tell(ChangeKind.RESTARTED, worker)
+        trouble = result.trouble or worker.unfit()
+        if trouble is None:
+            self._up(worker)
+        else:
+            self._down(worker, trouble, "probe")
+
+    # Models
+
+    def models(self) -> tuple[ModelCard, ...]:
+        """Every model and adapter once, in a stable order; workers that are down keep theirs on the list."""
+        return merge_cards(
+            [card for card in worker.cards or () if worker.configured_for(card.id)] for worker in self._workers.values()
+        )
+
+    def knows(self, model: str) -> bool:
+        """Whether the model is configured or some worker listed it: an unknown one is a 404, not a 503."""
+        return (model in self._facts and model != ANY_MODEL) or any(True for _ in self._serving(model))
+
+    def card(self, model: str) -> ModelCard | None:
+        """The merged card of a model, or None while no worker has listed it."""
+        cards = [card for worker in self._serving(model) if (card := worker.listed(model))]
+        return merge_cards([cards])[0] if cards else None
+
+    def base_model(self, model: str) -> str:
+        """The model an adapter belongs to, or the model itself."""
+        card = self.card(model)
+        return card.parent if card is not None and card.parent is not None else model
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError, naming the worker, when a count or a picture disagrees with the record."""
+        wrong = [f"{worker.name} is filed as {name}" for name, worker in self._workers.items() if worker.name != name]
+        wrong += [problem for worker in self._workers.values() for problem in worker.problems()]
+        if wrong:
+            raise AssertionError("; ".join(wrong))
+
+    def _serving(self, model: str) -> Iterable[Worker]:
+        return (worker for worker in self._workers.values() if worker.serves(model))
+
+    def _take_cards(self, worker: Worker, cards: tuple[ModelCard, ...]) -> None:
+        before = {card.id for card in worker.cards or ()}
+        worker.cards = cards
+        if before != {card.id for card in cards}:
+            self._tell(ChangeKind.MODELS, worker)
+
+    def _up(self, worker: Worker) -> None:
+        worker.trouble = None
+        if worker.state is not State.READY:
+            worker.state = State.READY
+            worker.failures_in_a_row = 0
+            self._tell(ChangeKind.UP, worker)
+
+    def _down(self, worker: Worker, trouble: str, reason: str) -> None:
+        worker.trouble = trouble
+        worker.changed()
+        if worker.state is not State.DOWN:
+            worker.state = State.DOWN
+            self._tell(ChangeKind.DOWN, worker, reason)
+
+    def _tell(self, kind: ChangeKind, worker: Worker, reason: str = "") -> None:
+        worker.changed()
+        for listener in tuple(self._listeners):
+            listener(Change(kind, worker, reason))

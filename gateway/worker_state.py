@@ -1,0 +1,228 @@
+"""One worker as the gateway knows it: where it is, how it does, and the picture of it that placement sees."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from gateway.addresses import WorkerAddress
+from gateway.model_cards import ModelCard
+from gateway.worker_metrics import WorkerFigures, hit_ratio, restarted
+from router.core import WorkerView
+
+ANY_MODEL = "*"
+"""A worker configured under this name serves whatever models it lists."""
+
+LEAST_ROUTING_BLOCK_TOKENS = 64
+DEFAULT_WORKER_BLOCK_TOKENS = 16
+
+FAILURES_TO_DOWN = 3
+"""So many attempts in a row that broke or stayed silent take a worker out until its next good probe."""
+
+HIT_RATIO_WINDOW_SECONDS = 60.0
+
+
+class State(Enum):
+    """Whether a worker may be given requests: only READY ones are. UNKNOWN lasts until the first probe's answer."""
+
+    UNKNOWN = "unknown"
+    READY = "ready"
+    DOWN = "down"
+
+
+class Outcome(Enum):
+    """How one attempt at a worker ended, as the data plane saw it."""
+
+    ANSWERED = "answered"
+    """It sent the head of an answer and did not break off."""
+    REFUSED = "refused"
+    """No connection could be made."""
+    BROKE = "broke"
+    """The connection ended before the answer did."""
+    SILENT = "silent"
+    """No byte within the timeout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A worker as discovery describes it; `models` are the configured names (or `*`)."""
+
+    name: str
+    address: WorkerAddress
+    models: frozenset[str]
+    weight: int = 1
+    max_in_flight: int | None = None
+    api_key: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ServingFacts:
+    """What the configuration says about serving one model; None where nothing was said."""
+
+    max_in_flight: int | None = None
+    prefill_tokens_per_second: float | None = None
+    prefill_fixed_seconds: float | None = None
+    worker_block_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """What one round of probes found. `trouble` None means healthy, else a few words for logs and /readyz.
+
+    `cards` and `figures` are None where that page was not asked for or could not be read; `refused` says that
+    nobody listens there.
+    """
+
+    trouble: str | None = None
+    refused: bool = False
+    cards: tuple[ModelCard, ...] | None = None
+    figures: WorkerFigures | None = None
+
+
+class Worker:
+    """The live record of one backend. Only `Fleet` changes it."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.name = backend.name
+        self.host, self.port, self.base_path = backend.address
+        self.api_key = backend.api_key
+        self.state = State.UNKNOWN
+        self.trouble: str | None = "not probed yet"
+        self.draining = False
+        self.in_flight = 0
+        self.failures_in_a_row = 0
+        self.gone_since_ready = False
+        self.cards: tuple[ModelCard, ...] | None = None
+        self.figures: WorkerFigures | None = None
+        self.hit_ratio: float | None = None
+        self._readings: deque[tuple[float, WorkerFigures]] = deque()
+        self._views: dict[str, WorkerView] = {}
+
+    def __repr__(self) -> str:
+        leaving = ", draining" if self.draining else ""
+        return f"<worker {self.name}: {self.state.value}{leaving}, {self.in_flight} in flight>"
+
+    @property
+    def up(self) -> bool:
+        """Whether it may be given new requests at all."""
+        return self.state is State.READY and not self.draining
+
+    def listed(self, model: str) -> ModelCard | None:
+        """The worker's own card of a model or adapter."""
+        return next((card for card in self.cards or () if card.id == model), None)
+
+    def configured_for(self, model: str) -> bool:
+        """Whether the configuration sends this model here: by name, as any model, or as an adapter of one here."""
+        models = self.backend.models
+        if model in models:
+            return True
+        card = self.listed(model)
+        return card is not None and (ANY_MODEL in models or card.parent in models)
+
+    def serves(self, model: str) -> bool:
+        """Configured for it, and the worker lists it."""
+        return self.listed(model) is not None and self.configured_for(model)
+
+    def view(self, model: str, facts: ServingFacts) -> WorkerView:
+        """What placement sees, kept until something about the worker changes."""
+        view = self._views.get(model)
+        if view is None:
+            view = self._views[model] = self._draw(model, facts)
+        return view
+
+    def changed(self) -> None:
+        """Throw the pictures away; the next `view` draws anew."""
+        self._views.clear()
+
+    def lost_its_cache(self, result: ProbeResult, now: float) -> bool:
+        """Take in a probe's reading at `now` (monotonic seconds); True when what we believe it holds is gone.
+
+        That is so when another process answers, when it fell asleep, or when nobody was there for a while and no
+        start time vouches that it is still the same process.
+        """
+        before, after = self.figures, result.figures
+        other_process = fell_asleep = False
+        if after is not None:
+            other_process = before is not None and restarted(before, after)
+            fell_asleep = after.asleep and not (before is not None and before.asleep)
+            self._read(after, now, afresh=other_process)
+        came_back = result.trouble is None and self.gone_since_ready
+        if result.trouble is None:
+            self.gone_since_ready = False
+        elif result.refused and self.state is State.READY:
+            self.gone_since_ready = True
+        return other_process or fell_asleep or (came_back and not _same_process(before, after))
+
+    def unfit(self) -> str | None:
+        """Why a worker that answers its probes may still not be used, or None."""
+        if self.figures is not None and self.figures.asleep:
+            return "asleep"
+        if self.cards is None:
+            return "has not listed its models yet"
+        if not any(self.configured_for(card.id) for card in self.cards):
+            listed = ", ".join(card.id for card in self.cards) or "no model"
+            return f"serves {listed}, but is configured for {', '.join(sorted(self.backend.models))}"
+        return None
+
+    def problems(self) -> list[str]:
+        """What disagrees within the record; empty when all is well."""
+        wrong = []
+        if self.in_flight < 0:
+            wrong.append(f"{self.name} has {self.in_flight} requests in flight")
+        if (self.state is State.READY) != (self.trouble is None):
+            wrong.append(f"{self.name} is {self.state.value} but its trouble is {self.trouble}")
+        if any(view.in_flight != self.in_flight for view in self._views.values()):
+            wrong.append(f"the picture of {self.name} is stale")
+        return wrong
+
+    def _read(self, figures: WorkerFigures, now: float, *, afresh: bool) -> None:
+        if afresh:
+            self._readings.clear()
+        self._readings.append((now, figures))
+        while len(self._readings) > 2 and self._readings[1][0] <= now - HIT_RATIO_WINDOW_SECONDS:
+            self._readings.popleft()
+        self.figures = figures
+        self.hit_ratio = hit_ratio(self._readings[0][1], figures)
+
+    def _draw(self, model: str, facts: ServingFacts) -> WorkerView:
+        waiting = self.figures.waiting if self.figures else None
+        bounds = [bound for bound in (self.backend.max_in_flight, facts.max_in_flight) if bound is not None]
+        return WorkerView(
+            name=self.name,
+            ready=self.state is State.READY and self.serves(model),
+            draining=self.draining,
+            in_flight=self.in_flight,
+            max_in_flight=min(bounds, default=None),
+            cache_blocks=self._cache_blocks(facts),
+            prefill_tokens_per_second=facts.prefill_tokens_per_second,
+            prefill_fixed_seconds=facts.prefill_fixed_seconds,
+            waiting=None if waiting is None else int(waiting),
+            adapters=frozenset(card.id for card in self.cards or () if card.parent is not None),
+            weight=self.backend.weight,
+        )
+
+    def _cache_blocks(self, facts: ServingFacts) -> int | None:
+        size_tokens = self.figures.cache_size_tokens if self.figures else None
+        if size_tokens is None:
+            return None
+        block_tokens = facts.worker_block_tokens or (self.figures.block_tokens if self.figures else None)
+        return max(1, size_tokens // routing_block_tokens(block_tokens))
+
+
+def routing_block_tokens(worker_block_tokens: int | None) -> int:
+    """The least multiple of the worker's block that is at least 64 tokens."""
+    block = worker_block_tokens or DEFAULT_WORKER_BLOCK_TOKENS
+    return -(-LEAST_ROUTING_BLOCK_TOKENS // block) * block
+
+
+def _same_process(before: WorkerFigures | None, after: WorkerFigures | None) -> bool:
+    if before is None or after is None or before.start_seconds is None:
+        return False
+    return before.start_seconds == after.start_seconds
+
+
+Facts = Mapping[str, ServingFacts]
+"""Serving facts by configured model name."""
