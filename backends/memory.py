@@ -1,0 +1,89 @@
+"""How many KV blocks fit: `--gpu-memory-utilization` turned into a number of blocks, on a host without a GPU."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+HOST_CAP_BYTES = 4 << 30
+"""Most that the cache takes on a host by itself: its memory is shared with everyone, a GPU's is not."""
+
+MEMINFO = Path("/proc/meminfo")
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+CGROUP_USED = Path("/sys/fs/cgroup/memory.current")
+
+
+class KvBudget(NamedTuple):
+    """The cache's size and why: `num_blocks` counts block 0, which holds nothing."""
+
+    num_blocks: int
+    block_bytes: int
+    block_tokens: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of all blocks."""
+        return self.num_blocks * self.block_bytes
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that fit."""
+        return (self.num_blocks - 1) * self.block_tokens
+
+    def sentence(self, max_model_tokens: int) -> str:
+        """For the start-up line."""
+        requests = self.tokens / max_model_tokens
+        return (
+            f"KV cache: {self.num_blocks - 1} blocks of {self.block_tokens} tokens = {self.tokens:,} tokens"
+            f" ({self.size_bytes / 2**20:,.0f} MiB); {requests:.1f} requests of {max_model_tokens:,} tokens fit"
+        )
+
+
+def plan_kv(
+    *, utilization: float, weight_bytes: int, block_bytes: int, block_tokens: int, max_model_tokens: int
+) -> KvBudget:
+    """The budget for `utilization` (0..1) of the memory that this process may have, less the weights it has loaded.
+
+    ValueError when not even one sequence of `max_model_tokens` fits; it names the flags to change.
+    """
+    if not 0.0 < utilization <= 1.0:
+        raise ValueError(f"--gpu-memory-utilization {utilization} must be above 0 and at most 1")
+    usable_bytes = int(utilization * (available_bytes() + weight_bytes)) - weight_bytes
+    num_blocks = min(usable_bytes, HOST_CAP_BYTES) // block_bytes
+    needed = blocks_for(max_model_tokens, block_tokens)
+    if num_blocks < needed:
+        raise ValueError(
+            f"the KV cache would have {max(num_blocks, 0)} blocks, one sequence of {max_model_tokens} tokens needs"
+            f" {needed}: lower --max-model-len, or raise --gpu-memory-utilization or --num-gpu-blocks-override"
+        )
+    return KvBudget(num_blocks, block_bytes, block_tokens)
+
+
+def blocks_for(tokens: int, block_tokens: int) -> int:
+    """Blocks that a pool needs for one sequence of `tokens`, block 0 counted."""
+    return -(-tokens // block_tokens) + 1
+
+
+def available_bytes() -> int:
+    """Memory that this process may still take: what the host has free, or less under a container's limit."""
+    free = _meminfo_available()
+    limit, used = _number(CGROUP_LIMIT), _number(CGROUP_USED)
+    return free if limit is None or used is None else min(free, max(limit - used, 0))
+
+
+def _meminfo_available() -> int:
+    """Linux says what is available; elsewhere all physical memory has to do."""
+    if MEMINFO.exists():
+        for line in MEMINFO.read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _number(path: Path) -> int | None:
+    """The number in a cgroup file; None when there is no such file or no limit (`max`)."""
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,86 @@
+"""The forward pass of the Llama family: token ids of a ragged batch in, logits of the rows that sample out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from backends.kernels.interface import Kernels, LayerCache, Rotation, StepContext
+from backends.model.config import LlamaConfig
+from backends.model.linear import Linear, make_linear
+from backends.model.weights import LayerWeights, LlamaWeights
+
+
+class _Layer(NamedTuple):
+    """A layer's norms and its prepared matrix products."""
+
+    attention_norm: Tensor
+    qkv: Linear
+    attention_output: Linear
+    mlp_norm: Tensor
+    gate_up: Linear
+    down: Linear
+
+
+class Llama:
+    """A model ready to run. It keeps no state between steps: what it remembers is in the caches given to it."""
+
+    def __init__(self, config: LlamaConfig, weights: LlamaWeights, kernels: Kernels) -> None:
+        self.config = config
+        self.kernels = kernels
+        self.dtype = weights.embedding.dtype
+        self.size_bytes = weights.size_bytes
+        self._embedding = weights.embedding
+        self._layers = tuple(_prepared(layer) for layer in weights.layers)
+        self._final_norm = weights.final_norm
+        self._head = make_linear(weights.head)
+        self._frequencies = rope_frequencies(config, weights.rope_divisors)
+
+    def forward(self, step: StepContext, caches: tuple[LayerCache, ...]) -> Tensor:
+        """Logits [R, vocab] float32 of `step.sample_rows`; keys and values of all T tokens are written to `caches`.
+
+        In each layer all keys and values are written before any is read, so sequences of one step may share blocks.
+        """
+        kernels, epsilon = self.kernels, self.config.norm_epsilon
+        rotation = self._rotation(step.positions)
+        residual = self._embedding[step.token_ids]
+        update: Tensor | None = None
+        for layer, cache in zip(self._layers, caches, strict=True):
+            hidden = kernels.add_rms_norm(residual, update, layer.attention_norm, epsilon)
+            query = kernels.rotate_and_store(layer.qkv(hidden), rotation, cache, step.slots)
+            update = layer.attention_output(kernels.paged_attention(query, cache, step))
+            hidden = kernels.add_rms_norm(residual, update, layer.mlp_norm, epsilon)
+            update = layer.down(kernels.gated_silu(layer.gate_up(hidden)))
+        return self._logits(residual, update, step.sample_rows)
+
+    def _logits(self, residual: Tensor, update: Tensor | None, rows: Tensor) -> Tensor:
+        """Only the rows that sample meet the head, a fifth of all weights in a small model."""
+        if rows.numel() == 0:
+            return torch.empty(0, self.config.vocab_size)
+        sampled_update = update[rows] if update is not None else None
+        hidden = self.kernels.add_rms_norm(residual[rows], sampled_update, self._final_norm, self.config.norm_epsilon)
+        return self._head(hidden).float()
+
+    def _rotation(self, positions: Tensor) -> Rotation:
+        angles = torch.outer(positions.float(), self._frequencies)
+        return Rotation(angles.cos(), angles.sin())
+
+
+def rope_frequencies(config: LlamaConfig, divisors: Tensor | None) -> Tensor:
+    """Radians per position of each pair of a head, [head_size / 2] float32."""
+    exponents = torch.arange(0, config.head_size, 2, dtype=torch.int64).float() / config.head_size
+    frequencies = 1.0 / config.rope_base**exponents
+    return frequencies if divisors is None else frequencies / divisors
+
+
+def _prepared(weights: LayerWeights) -> _Layer:
+    return _Layer(
+        attention_norm=weights.attention_norm,
+        qkv=make_linear(weights.qkv),
+        attention_output=make_linear(weights.attention_output),
+        mlp_norm=weights.mlp_norm,
+        gate_up=make_linear(weights.gate_up),
+        down=make_linear(weights.down),
+    )
