@@ -1,0 +1,187 @@
+"""Every setting, typed: name, type, default, bounds and sentence. Validation, schema and docs derive from these."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+Seconds = Annotated[float, Meta(gt=0)]
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Count = Annotated[int, Meta(ge=1)]
+
+
+class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A mapping in the file; a field it does not know is an error."""
+
+
+class Listen(Section, frozen=True):
+    """Where the gateway listens."""
+
+    host: Annotated[str, Meta(description="Address of the API; 0.0.0.0 for every interface.")] = "127.0.0.1"
+    port: Annotated[Port, Meta(description="Port of the API; 0 takes a free one.")] = 8080
+    admin_host: Annotated[str, Meta(description="Address of the admin port, which asks for no key.")] = "127.0.0.1"
+    admin_port: Annotated[
+        Port, Meta(description="Port of /livez, /readyz, /metrics and /explain; 0 takes a free one.")
+    ] = 9090
+
+
+class StaticBackend(Section, frozen=True):
+    """A worker with more to say than its URL."""
+
+    url: Annotated[str, Meta(description="http://HOST:PORT of a worker, with a path before /v1 if it has one.")]
+    name: Annotated[
+        str | None,
+        Meta(description="Name on the ring and in metrics; HOST:PORT by default. Keep it when the address changes."),
+    ] = None
+    weight: Annotated[Count, Meta(description="Share of the ring: 2 is home to twice the prompts of 1.")] = 1
+    max_in_flight: Annotated[
+        Count | None, Meta(description="Most requests at this worker at a time; by default the model's bound.")
+    ] = None
+    api_key: Annotated[
+        str | None, Meta(description="Key the worker asks for: env:NAME or file:PATH, never the key itself.")
+    ] = None
+
+
+class Backends(Section, frozen=True):
+    """How the workers of a model are found."""
+
+    static: Annotated[
+        list[str | StaticBackend],
+        Meta(min_length=1, description="Workers by URL, or by a mapping with url and more."),
+    ]
+
+
+class Model(Section, frozen=True):
+    """One model and who serves it. The name `*` stands for every model that its workers list."""
+
+    backends: Annotated[Backends, Meta(description="Where the model's workers are.")]
+    tokenizer: Annotated[
+        str | None,
+        Meta(
+            description="A tokenizer.json, a Hugging Face folder or a GGUF file; by default the folder that the "
+            "worker names, if it is here too, else bytes."
+        ),
+    ] = None
+    worker_block_tokens: Annotated[
+        Count | None, Meta(description="The workers' cache block in tokens; by default what they report, else 16.")
+    ] = None
+    adapters: Annotated[
+        list[str], Meta(description="LoRA adapters of this model that tenants may be given by name.")
+    ] = field(default_factory=list)
+    policy: Annotated[str, Meta(description="How a worker is chosen: see the table of policies.")] = "homing"
+    max_in_flight: Annotated[
+        Count | None, Meta(description="Most requests at one worker at a time; no bound by default.")
+    ] = None
+    prefill_tokens_per_second: Annotated[
+        Annotated[float, Meta(gt=0)] | None,
+        Meta(description="Where learning a worker's prefill speed starts; it is measured from then on."),
+    ] = None
+    prefill_fixed_seconds: Annotated[
+        Annotated[float, Meta(ge=0)] | None,
+        Meta(description="Where learning a prefill's fixed cost starts."),
+    ] = None
+
+
+class TenantSettings(Section, frozen=True):
+    """Who may ask, for which models, and whom it shares a cache with."""
+
+    keys: Annotated[
+        list[str],
+        Meta(description="API keys as sha256:HEX or file:PATH (keys or sha256: lines, one a line); two to rotate."),
+    ] = field(default_factory=list)
+    open: Annotated[
+        bool, Meta(description="Requests without a key are this tenant's; only while listening on loopback.")
+    ] = False
+    models: Annotated[list[str] | None, Meta(description="Models and adapters it may use; all by default.")] = None
+    isolation: Annotated[
+        str,
+        Meta(
+            description="Who shares its prefix cache: tenant (nobody else), group:NAME, key, user (per `user` field), "
+            "or shared (all shared tenants; their timing tells what others asked)."
+        ),
+    ] = "tenant"
+    fold: Annotated[
+        str | list[str],
+        Meta(description="What the routing key reads as equal: default, none, or a list of fold rules."),
+    ] = "default"
+    policy: Annotated[str | None, Meta(description="Overrides the model's policy for this tenant.")] = None
+    allow_debug_headers: Annotated[
+        bool, Meta(description="Lets it ask with `x-homing-debug: 1` which worker answered and why.")
+    ] = False
+    max_prompt_tokens: Annotated[
+        Count | None, Meta(description="Longest prompt in tokens; by default what the model takes.")
+    ] = None
+
+
+class Timeouts(Section, frozen=True):
+    """How long each phase of a request may take. No total: a stream may last as long as it moves."""
+
+    connect_seconds: Annotated[Seconds, Meta(description="Until a worker accepts the connection.")] = 1.0
+    first_byte_seconds: Annotated[Seconds, Meta(description="Until a worker sends the first byte of its answer.")] = (
+        60.0
+    )
+    idle_seconds: Annotated[Seconds, Meta(description="Between two pieces of a worker's answer.")] = 30.0
+    drain_delay_seconds: Annotated[
+        Annotated[float, Meta(ge=0)],
+        Meta(description="After SIGTERM: how long to go on accepting while /readyz already says no."),
+    ] = 5.0
+    drain_seconds: Annotated[
+        Seconds, Meta(description="After that: how long open requests may take to end; the longest stream you serve.")
+    ] = 300.0
+
+
+class Limits(Section, frozen=True):
+    """Bounds on what one request may bring."""
+
+    body_bytes: Annotated[Count, Meta(description="Largest request body, decoded.")] = 32 * 1024 * 1024
+
+
+class Probes(Section, frozen=True):
+    """How workers are watched."""
+
+    interval_seconds: Annotated[
+        Seconds, Meta(description="Between two looks at a worker (a tenth sooner or later, so they do not march).")
+    ] = 1.0
+    timeout_seconds: Annotated[Seconds, Meta(description="How long a worker may take to answer a probe.")] = 2.0
+    start_seconds: Annotated[
+        Seconds, Meta(description="At start: how long /readyz waits for every worker's first probe.")
+    ] = 10.0
+
+
+class Log(Section, frozen=True):
+    """What is written to standard error."""
+
+    level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Least severity written.")] = "info"
+    format: Annotated[
+        Literal["auto", "json", "text"],
+        Meta(description="json lines, text (key=value), or auto: text on a terminal."),
+    ] = "auto"
+    request_share: Annotated[
+        Annotated[float, Meta(ge=0, le=1)],
+        Meta(description="Share of well-answered requests that get a line; others always get theirs."),
+    ] = 1.0
+
+
+class Config(Section, frozen=True):
+    """The whole file."""
+
+    models: Annotated[
+        dict[str, Model], Meta(min_length=1, description="Models by the name that workers list and clients ask for.")
+    ]
+    tenants: Annotated[dict[str, TenantSettings], Meta(min_length=1, description="Tenants by name.")]
+    listen: Listen = field(default_factory=Listen)
+    salt_secrets: Annotated[
+        dict[str, str],
+        Meta(
+            description="Secrets of at least 32 random bytes that cache salts derive from: {id: file:PATH | env:NAME}."
+        ),
+    ] = field(default_factory=dict)
+    salt_secret: Annotated[
+        str | None,
+        Meta(description="The id in use; may be left out when there is one. Changing it empties every tenant's cache."),
+    ] = None
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    limits: Limits = field(default_factory=Limits)
+    probes: Probes = field(default_factory=Probes)
+    log: Log = field(default_factory=Log)
