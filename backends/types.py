@@ -140,8 +140,8 @@ class Delta(NamedTuple):
     """News of one answer after a step.
 
     `text` is what became certain: never half a character, never the start of what may still be a stop string; it may
-    be empty although `token_ids` is not. `finish_reason` is None, or "stop", "length" or "abort" in the last delta;
-    `stop_reason` the stop string, or the end token's id (None for the model's first). `choice` tells answers of n > 1
+    be empty although `token_ids` is not. `finish_reason` is None, or "stop" or "length" in the last delta, and
+    `stop_reason` the stop string, if that was it. An aborted request has no last delta. `choice` tells answers of n > 1
     apart. The counts are totals so far; `cached_tokens` is the hit of the first admission. `logprobs` has one entry
     per token of `token_ids` when asked for.
     """
@@ -155,7 +155,7 @@ class Delta(NamedTuple):
     completion_tokens: int
     logprobs: tuple[SampledToken, ...] | None = None
     choice: int = 0
-    stop_reason: str | int | None = None
+    stop_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +174,16 @@ class EngineConfig:
     enable_prefix_caching: bool = True
     watermark_blocks: int = 0
     eos_ids: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        """ValueError for sizes with which nothing could ever run."""
+        if self.num_blocks < 2 or self.block_tokens < 1 or self.max_model_tokens < 2 or self.max_sequences < 1:
+            raise ValueError(f"nothing fits into {self}")
+        if self.max_batched_tokens < self.max_sequences:
+            raise ValueError(
+                f"max_batched_tokens ({self.max_batched_tokens}) is below max_sequences ({self.max_sequences}): "
+                "some running sequences would get no token"
+            )
 
 
 @dataclass(frozen=True, slots=True)

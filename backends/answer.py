@@ -1,0 +1,42 @@
+"""One answer's text and its end: which token or string stops it, and what of it may be shown."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from backends.detokenise import Decoder, Detokeniser
+from backends.stops import StopStrings
+
+
+class Piece(NamedTuple):
+    """What one more token did: text to show, why the answer ended (None: it goes on), and at what."""
+
+    text: str
+    finish_reason: str | None
+    stop_reason: str | None
+
+
+class Answer:
+    """Follows one answer token by token. Without a decoder there is no text, and no stop string is ever found."""
+
+    __slots__ = ("_end_ids", "_left_tokens", "_stops", "_text")
+
+    def __init__(
+        self, decoder: Decoder | None, *, end_ids: frozenset[int], stops: tuple[str, ...], max_tokens: int
+    ) -> None:
+        self._text = Detokeniser(decoder) if decoder is not None else None
+        self._stops = StopStrings(stops)
+        self._end_ids = end_ids
+        self._left_tokens = max_tokens
+
+    def push(self, token_id: int) -> Piece:
+        """Add a token. An end token has no text; a stop string ends the text before itself."""
+        self._left_tokens -= 1
+        if token_id in self._end_ids:
+            return Piece(self._stops.flush(), "stop", None)
+        text, stop = self._stops.push(self._text.push(token_id)) if self._text is not None else ("", None)
+        if stop is not None:
+            return Piece(text, "stop", stop)
+        if self._left_tokens <= 0:
+            return Piece(text + self._stops.flush(), "length", None)
+        return Piece(text, None, None)

@@ -1,0 +1,37 @@
+"""What is refused at the door: requests that could never run, before they cost anything."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from backends.types import GenerationRequest, RequestRefusedError
+
+
+def checked_tokens(prompt_ids: Sequence[int], vocab_size: int) -> array[int]:
+    """The prompt as an array; RequestRefusedError when it is empty or holds an id the model does not know."""
+    if not prompt_ids:
+        raise RequestRefusedError("the prompt has no tokens", "prompt")
+    try:
+        tokens = array("I", prompt_ids)
+    except OverflowError:
+        tokens = array("I", [vocab_size])
+    if max(tokens) >= vocab_size:
+        raise RequestRefusedError(f"token ids must be 0 to {vocab_size - 1}", "prompt")
+    return tokens
+
+
+def checked_max_tokens(request: GenerationRequest, limit_tokens: int) -> int:
+    """The bound on the answer; RequestRefusedError when prompt and answer together exceed `limit_tokens`."""
+    prompt, wanted = len(request.prompt_ids), request.sampling.max_tokens
+    if wanted is not None and wanted < 1:
+        raise RequestRefusedError(f"max_tokens must be at least 1, not {wanted}", "max_tokens")
+    if request.sampling.n < 1:
+        raise RequestRefusedError(f"n must be at least 1, not {request.sampling.n}", "n")
+    if prompt + (wanted or 1) > limit_tokens:
+        raise RequestRefusedError(
+            f"the prompt has {prompt} tokens and {wanted or 1} are to be generated, together more than the "
+            f"{limit_tokens} that fit; shorten the prompt or lower max_tokens",
+            "prompt" if prompt >= limit_tokens else "max_tokens",
+        )
+    return limit_tokens - prompt if wanted is None else wanted

@@ -1,0 +1,82 @@
+"""Stop strings in a stream of text: found across any borders, and never shown, not even their beginnings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Passed(NamedTuple):
+    """Text that may be shown, and the stop string that ended the stream, if one did."""
+
+    text: str
+    stop: str | None
+
+
+class StopStrings:
+    """Watches text for any of some strings.
+
+    Each is followed by its own automaton (Knuth-Morris-Pratt), so a character costs O(1) per stop string however
+    often the text looks like one, and the longest beginning seen at the end is exactly what must be held back.
+    """
+
+    __slots__ = ("_held", "_matchers")
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._matchers = [_Matcher(stop) for stop in stops if stop]
+        self._held = ""
+
+    def push(self, text: str) -> Passed:
+        """Add text; return what is certain now, and the stop string when it is complete (the text ends before it)."""
+        if not self._matchers:
+            return Passed(text, None)
+        known = len(self._held)
+        self._held += text
+        for position in range(known, len(self._held)):
+            stop = self._step(self._held[position])
+            if stop is not None:
+                return Passed(self._held[: position + 1 - len(stop)], stop)
+        return Passed(self._release(max(matcher.matched for matcher in self._matchers)), None)
+
+    def flush(self) -> str:
+        """The text held back, when no more will come."""
+        return self._release(0)
+
+    def _step(self, character: str) -> str | None:
+        complete = [matcher.stop for matcher in self._matchers if matcher.step(character)]
+        return max(complete, key=len, default=None)
+
+    def _release(self, keep: int) -> str:
+        border = len(self._held) - keep
+        certain, self._held = self._held[:border], self._held[border:]
+        return certain
+
+
+class _Matcher:
+    """How many characters at the end of the text so far begin one stop string."""
+
+    __slots__ = ("_fallback", "matched", "stop")
+
+    def __init__(self, stop: str) -> None:
+        self.stop = stop
+        self.matched = 0
+        self._fallback = _fallbacks(stop)
+
+    def step(self, character: str) -> bool:
+        """Whether the stop string is complete with this character."""
+        while self.matched and self.stop[self.matched] != character:
+            self.matched = self._fallback[self.matched - 1]
+        self.matched += self.stop[self.matched] == character
+        return self.matched == len(self.stop)
+
+
+def _fallbacks(pattern: str) -> list[int]:
+    """For each prefix, the length of its longest proper prefix that is also its suffix."""
+    lengths = [0] * len(pattern)
+    matched = 0
+    for position in range(1, len(pattern)):
+        while matched and pattern[matched] != pattern[position]:
+            matched = lengths[matched - 1]
+        matched += pattern[matched] == pattern[position]
+        lengths[position] = matched
+    return lengths
