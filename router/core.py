@@ -45,7 +45,8 @@ class Prompt:
 
     `exact_blocks` hash the tokens as they will be forwarded (full blocks only); beliefs and KV events
     speak this chain. `key_blocks` hash the folded prompt, the last partial block too, so the list is
-    never empty; only the ring and the adaptive key see it.
+    never empty; only the ring and the adaptive key see it. Where bytes stand in for the model's tokeniser,
+    `text_bytes` counts them, and `tokens` and `block_tokens` are estimates made from it; else it is None.
     """
 
     tokens: int
@@ -53,6 +54,7 @@ class Prompt:
     exact_blocks: Sequence[bytes]
     key_blocks: Sequence[bytes]
     folds: tuple[Fold, ...] = ()
+    text_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,9 @@ class _Metadata(Mapping[str, Any]):
             value = self._values[key] = self._decode(value)
         return value
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._values
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 

@@ -1,13 +1,8 @@
-"""A model's own chat template, rendered as the worker renders it: sandboxed jinja2 with transformers' helpers.
-
-What a worker does before it renders (vLLM: text parts joined by line ends, tool-call arguments decoded, null
-content made empty) is done here too, so that the tokens come out the same.
-"""
+"""A model's own chat template, rendered as the worker renders it: sandboxed jinja2 with transformers' helpers."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
@@ -18,11 +13,9 @@ from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from xxhash import xxh3_128_hexdigest
 
 from router.core import Json
-
-Message = Mapping[str, Json]
+from router.messages import Message, conditioned
 
 _USER, _ANSWER, _AGAIN, _PART, _ARGUMENT = ("homingprobe" + c for c in ("ua", "ab", "uc", "pd", "ae"))
 FALLBACK_MARKS = ("<|im_start|>", "<|im_end|>")
@@ -69,12 +62,12 @@ class ChatTemplate:
         extra: Mapping[str, Json] | None = None,
         now: float | None = None,
     ) -> str:
-        """The prompt text of `messages` as they stand (see `conditioned`).
+        """The prompt text of `messages`, which are made ready by `messages.conditioned` first.
 
         `extra` are further template arguments; `now` (epoch seconds) is what a template that asks for the date is
         told, in UTC; None tells a fixed date. Raises TemplateError.
         """
-        ready = [_conditioned(message, joins_parts=not self.takes_parts) for message in messages]
+        ready = [conditioned(message, joins_parts=not self.takes_parts) for message in messages]
         return self._render(ready, tools, add_generation_prompt, extra or {}, now)
 
     @property
@@ -166,57 +159,6 @@ class ChatTemplate:
 
 FALLBACK = ChatTemplate(FALLBACK_SOURCE, marks=FALLBACK_MARKS)
 """ChatML, for models whose own template is not at hand."""
-
-
-def part_text(part: Json) -> str:
-    """What a content part is to the prompt: its text, or for anything else a mark with a digest of the part.
-
-    A worker puts the same placeholder tokens for every image and tells images apart beside the tokens; here the
-    digest does that, so that different images differ in both chains.
-    """
-    if isinstance(part, str):
-        return part
-    if not isinstance(part, Mapping):
-        return f"<part:{_digest(part)}>"
-    for field in ("text", "refusal"):
-        if part.get("type", "text") in (field, "input_text", "output_text") and isinstance(part.get(field), str):
-            return str(part[field])
-    kind = re.sub(r"\W", "", str(part.get("type", "part")))[:32]
-    return f"<{kind}:{_digest(part)}>"
-
-
-def _conditioned(message: Message, *, joins_parts: bool) -> dict[str, Json]:
-    """A message as templates expect it: text content, tool-call arguments as objects."""
-    ready = dict(message)
-    content = ready.get("content")
-    if content is None:
-        ready["content"] = ""
-    elif isinstance(content, Sequence) and not isinstance(content, str):
-        texts = [part_text(part) for part in content]
-        ready["content"] = "\n".join(texts) if joins_parts else [{"type": "text", "text": text} for text in texts]
-    calls = ready.get("tool_calls")
-    if calls and isinstance(calls, Sequence) and not isinstance(calls, str):
-        ready["tool_calls"] = [_decoded_call(call) for call in calls]
-    elif calls is None:
-        ready.pop("tool_calls", None)
-    return ready
-
-
-def _decoded_call(call: Json) -> Json:
-    """A tool call with its arguments decoded, if they are JSON text of an object."""
-    function = call.get("function") if isinstance(call, Mapping) else None
-    if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), str):
-        return call
-    arguments = function["arguments"]
-    try:
-        decoded = json.loads(arguments) if arguments else {}
-    except (ValueError, RecursionError):
-        return call
-    return {**call, "function": {**function, "arguments": decoded}} if isinstance(decoded, dict) else call
-
-
-def _digest(part: Json) -> str:
-    return xxh3_128_hexdigest(json.dumps(part, sort_keys=True, default=str).encode())
 
 
 def _common_suffix(left: str, right: str) -> str:
