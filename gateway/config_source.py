@@ -16,7 +16,8 @@ Path = tuple[str | int, ...]
 class ConfigError(Exception):
     """A configuration mistake: where it is, what is wrong, and how to put it right.
 
-    `file` and `line` are None where the configuration did not come from a file.
+    `file` and `line` are None where the configuration did not come from a file. `others` are the mistakes found
+    with it.
     """
 
     def __init__(
@@ -27,6 +28,7 @@ class ConfigError(Exception):
         self.hint = hint
         self.file = file
         self.line = line
+        self.others: tuple[ConfigError, ...] = ()
         super().__init__(str(self))
 
     def __str__(self) -> str:

@@ -177,6 +177,8 @@ class Fleet:
             self._take_cards(worker, result.cards)
         if worker.lost_its_cache(result, now):
             self._tell(ChangeKind.RESTARTED, worker)
+        if worker.bears_with(result):
+            return
         trouble = result.trouble or worker.unfit()
         if trouble is None:
             self._up(worker)

@@ -52,6 +52,30 @@ class Backends(Section, frozen=True):
     ]
 
 
+class PolicySettings(Section, frozen=True):
+    """A policy with its own numbers; what is left out keeps its measured default."""
+
+    name: Annotated[str, Meta(description="homing, ring, chwbl, session, least_loaded, round_robin or random.")] = (
+        "homing"
+    )
+    ring_slack_seconds: Annotated[
+        Annotated[float, Meta(ge=0)] | None,
+        Meta(description="homing: how much sooner another worker must answer before a prompt leaves its home; by "
+             "default the time to prefill 1,000 tokens."),
+    ] = None  # fmt: skip
+    ring_patience_seconds: Annotated[
+        Annotated[float, Meta(ge=0)], Meta(description="ring: the same for the policy that keeps strictly to the home.")
+    ] = 0.5
+    decode_weight: Annotated[
+        Annotated[float, Meta(ge=0)],
+        Meta(description="homing: what a second of slowed decoding counts against a second of waiting."),
+    ] = 0.15
+    chwbl_factor: Annotated[
+        Annotated[float, Meta(ge=1)],
+        Meta(description="chwbl: most requests at a worker, as a multiple of the fleet's mean."),
+    ] = 1.25
+
+
 class Model(Section, frozen=True):
     """One model and who serves it. The name `*` stands for every model that its workers list."""
 
@@ -69,7 +93,10 @@ class Model(Section, frozen=True):
     adapters: Annotated[
         list[str], Meta(description="LoRA adapters of this model that tenants may be given by name.")
     ] = field(default_factory=list)
-    policy: Annotated[str, Meta(description="How a worker is chosen: see the table of policies.")] = "homing"
+    policy: Annotated[
+        str | PolicySettings,
+        Meta(description="How a worker is chosen: a policy's name, or a mapping with its numbers."),
+    ] = "homing"
     max_in_flight: Annotated[
         Count | None, Meta(description="Most requests at one worker at a time; no bound by default.")
     ] = None

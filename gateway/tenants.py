@@ -4,44 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
-from typing import NamedTuple
 
 from gateway.errors import InvalidApiKey, IsolationUnavailable
+from gateway.isolation import SHARED, Isolation, IsolationKind, parse_isolation
 from gateway.secrets import derive_salt, fingerprint, key_digest, length_prefixed
 from gateway.settings import TenantSettings
 from router.normalise import FoldRules, fold_rules
-
-
-class IsolationKind(Enum):
-    """Who shares a prefix cache."""
-
-    SHARED = "shared"
-    GROUP = "group"
-    TENANT = "tenant"
-    KEY = "key"
-    USER = "user"
-
-
-class Isolation(NamedTuple):
-    """A trust boundary; `group` is the name in `group:NAME`."""
-
-    kind: IsolationKind
-    group: str = ""
-
-
-SHARED = Isolation(IsolationKind.SHARED)
-
-
-def parse_isolation(text: str) -> Isolation:
-    """Read `shared`, `group:NAME`, `tenant`, `key` or `user`; ValueError for anything else."""
-    word, colon, name = text.partition(":")
-    if word == "group" and name:
-        return Isolation(IsolationKind.GROUP, name)
-    plain = {kind.value: kind for kind in IsolationKind if kind is not IsolationKind.GROUP}
-    if colon or word not in plain:
-        raise ValueError(f"isolation is shared, group:NAME, tenant, key or user, got {text!r}")
-    return Isolation(plain[word])
 
 
 @dataclass(frozen=True, slots=True)

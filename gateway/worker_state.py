@@ -21,6 +21,8 @@ DEFAULT_WORKER_BLOCK_TOKENS = 16
 FAILURES_TO_DOWN = 3
 """So many attempts in a row that broke or stayed silent take a worker out until its next good probe."""
 
+SILENT_PROBES_TO_DOWN = 3
+
 HIT_RATIO_WINDOW_SECONDS = 60.0
 
 
@@ -72,11 +74,12 @@ class ProbeResult:
     """What one round of probes found. `trouble` None means healthy, else a few words for logs and /readyz.
 
     `cards` and `figures` are None where that page was not asked for or could not be read; `refused` says that
-    nobody listens there.
+    nobody listens there; `silent` that no answer came in time, which a worker at full load may do now and then.
     """
 
     trouble: str | None = None
     refused: bool = False
+    silent: bool = False
     cards: tuple[ModelCard, ...] | None = None
     figures: WorkerFigures | None = None
 
@@ -94,6 +97,7 @@ class Worker:
         self.draining = False
         self.in_flight = 0
         self.failures_in_a_row = 0
+        self.silent_probes = 0
         self.gone_since_ready = False
         self.cards: tuple[ModelCard, ...] | None = None
         self.figures: WorkerFigures | None = None
@@ -155,6 +159,11 @@ class Worker:
         elif result.refused and self.state is State.READY:
             self.gone_since_ready = True
         return other_process or fell_asleep or (came_back and not _same_process(before, after))
+
+    def bears_with(self, result: ProbeResult) -> bool:
+        """Count silent probes; True while a ready worker may still be just busy."""
+        self.silent_probes = self.silent_probes + 1 if result.silent else 0
+        return result.silent and self.state is State.READY and self.silent_probes < SILENT_PROBES_TO_DOWN
 
     def unfit(self) -> str | None:
         """Why a worker that answers its probes may still not be used, or None."""

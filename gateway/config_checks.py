@@ -1,0 +1,187 @@
+"""What no type can say about a configuration: references, secrets, names that must agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import NamedTuple
+
+from gateway.addresses import is_loopback, parse_worker_url
+from gateway.config_source import Path, did_you_mean, json_path
+from gateway.discovery.static import listed_backends, static_backends
+from gateway.isolation import IsolationKind, parse_isolation
+from gateway.secrets import SecretError, check_salt_secret, read_key_digests, read_secret
+from gateway.settings import Config, Model, PolicySettings, TenantSettings
+from gateway.worker_state import ANY_MODEL
+from router.normalise import fold_rules
+from router.policy import POLICIES
+
+
+class Mistake(NamedTuple):
+    """One thing that is wrong: where, what, and what would put it right."""
+
+    path: Path
+    what: str
+    hint: str = ""
+
+
+@dataclass(slots=True)
+class Secrets:
+    """Every secret that the configuration refers to, as read at one moment. Never printed.
+
+    `digests` are the key digests of each tenant, `salt_key` the salt secret in use, `worker_keys` the keys of workers
+    by their reference.
+    """
+
+    digests: dict[str, list[bytes]] = field(default_factory=dict, repr=False)
+    salt_key: bytes | None = field(default=None, repr=False)
+    worker_keys: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+def find_mistakes(config: Config, environ: Mapping[str, str], secrets: Secrets) -> Iterator[Mistake]:
+    """Every mistake in a well-typed configuration; fills `secrets` on the way."""
+    yield from _listen(config)
+    yield from _salt_secrets(config, environ, secrets)
+    yield from _models(config)
+    yield from _workers(config, environ, secrets)
+    yield from _tenants(config)
+    yield from _keys(config, secrets)
+
+
+def tokenizer_path(setting: str) -> FilePath:
+    """The path in `tokenizer: PATH` or `tokenizer: file:PATH`."""
+    return FilePath(setting.removeprefix("file:"))
+
+
+def _listen(config: Config) -> Iterator[Mistake]:
+    listen = config.listen
+    if listen.port and listen.port == listen.admin_port:
+        yield Mistake(("listen", "admin_port"), f"port {listen.port} is the API's already", "choose another")
+
+
+def _salt_secrets(config: Config, environ: Mapping[str, str], secrets: Secrets) -> Iterator[Mistake]:
+    keys: dict[str, bytes] = {}
+    for name, reference in config.salt_secrets.items():
+        try:
+            keys[name] = read_secret(reference, environ)
+            check_salt_secret(keys[name])
+        except SecretError as error:
+            hint = "make one with `openssl rand -base64 48`"
+            yield Mistake(("salt_secrets", name), str(error), hint)
+    current = config.salt_secret
+    if current is None and len(config.salt_secrets) > 1:
+        yield Mistake((), "several salt_secrets and no word on which is in use", "add `salt_secret: ID`")
+    elif current is not None and current not in config.salt_secrets:
+        hint = did_you_mean(current, config.salt_secrets)
+        yield Mistake(("salt_secret",), f"no salt secret has the id `{current}`", hint)
+    else:
+        secrets.salt_key = keys.get(current or next(iter(config.salt_secrets), ""))
+
+
+def _models(config: Config) -> Iterator[Mistake]:
+    for name, model in config.models.items():
+        place: Path = ("models", name)
+        plain = isinstance(model.policy, str)
+        yield from _policy(policy_settings(model).name, (*place, "policy") if plain else (*place, "policy", "name"))
+        if model.tokenizer is not None and not tokenizer_path(model.tokenizer).exists():
+            what = f"there is no {tokenizer_path(model.tokenizer)}"
+            yield Mistake((*place, "tokenizer"), what, "name a tokenizer.json, a Hugging Face folder or a GGUF file")
+
+
+def policy_settings(model: Model) -> PolicySettings:
+    """A model's policy in its long form."""
+    return PolicySettings(name=model.policy) if isinstance(model.policy, str) else model.policy
+
+
+def _policy(name: str, place: Path) -> Iterator[Mistake]:
+    if name not in POLICIES:
+        yield Mistake(place, f"unknown policy `{name}`", did_you_mean(name, POLICIES))
+
+
+def _workers(config: Config, environ: Mapping[str, str], secrets: Secrets) -> Iterator[Mistake]:
+    sound = True
+    for listed in listed_backends(config.models):
+        try:
+            parse_worker_url(listed.entry.url)
+            if listed.entry.api_key is not None:
+                secrets.worker_keys[listed.entry.api_key] = read_secret(listed.entry.api_key, environ).decode("ascii")
+        except (SecretError, UnicodeDecodeError) as error:
+            sound = False
+            what = str(error) if isinstance(error, SecretError) else "the key has characters no header can carry"
+            yield Mistake((*listed.path, "api_key"), what)
+        except ValueError as error:
+            sound = False
+            yield Mistake(listed.path, str(error))
+    if sound:
+        try:
+            static_backends(config.models, secrets.worker_keys)
+        except ValueError as error:
+            yield Mistake(("models",), str(error), "one worker has one name")
+
+
+def _tenants(config: Config) -> Iterator[Mistake]:
+    known = set(config.models) | {adapter for model in config.models.values() for adapter in model.adapters}
+    for name, tenant in config.tenants.items():
+        place: Path = ("tenants", name)
+        yield from _tenant_models(tenant, place, known)
+        yield from _tenant_rules(tenant, place, salted=bool(config.salt_secrets))
+    yield from _open_tenants(config)
+
+
+def _tenant_models(tenant: TenantSettings, place: Path, known: set[str]) -> Iterator[Mistake]:
+    for index, model in enumerate(tenant.models or ()):
+        if model not in known and ANY_MODEL not in known:
+            yield Mistake((*place, "models", index), f"no model is named `{model}`", did_you_mean(model, known))
+
+
+def _tenant_rules(tenant: TenantSettings, place: Path, *, salted: bool) -> Iterator[Mistake]:
+    if tenant.policy is not None:
+        yield from _policy(tenant.policy, (*place, "policy"))
+    try:
+        fold_rules(tenant.fold)
+    except ValueError as error:
+        yield Mistake((*place, "fold"), str(error))
+    try:
+        isolation = parse_isolation(tenant.isolation)
+    except ValueError as error:
+        yield Mistake((*place, "isolation"), str(error), did_you_mean(tenant.isolation, _isolations()))
+        return
+    if isolation.kind is not IsolationKind.SHARED and not salted:
+        what = f"isolation `{tenant.isolation}` needs a salt secret and there is none"
+        yield Mistake(
+            place, what, "add `salt_secrets: {k1: file:PATH}`, or say `isolation: shared` and know what it means"
+        )
+
+
+def _isolations() -> list[str]:
+    return [f"{kind.value}:NAME" if kind is IsolationKind.GROUP else kind.value for kind in IsolationKind]
+
+
+def _open_tenants(config: Config) -> Iterator[Mistake]:
+    open_names = [name for name, tenant in config.tenants.items() if tenant.open]
+    for name in open_names[1:]:
+        yield Mistake(("tenants", name, "open"), f"`{open_names[0]}` is open already", "only one tenant can be")
+    if open_names and not is_loopback(config.listen.host):
+        what = f"an open tenant while listening on {config.listen.host} lets anyone in"
+        yield Mistake(("tenants", open_names[0], "open"), what, "listen on 127.0.0.1, or give the tenant keys")
+
+
+def _keys(config: Config, secrets: Secrets) -> Iterator[Mistake]:
+    owners: dict[bytes, Path] = {}
+    for name, tenant in config.tenants.items():
+        if not tenant.keys and not tenant.open:
+            yield Mistake(("tenants", name), "no key opens this tenant", f"`homing keys mint {name}` makes one")
+        digests = secrets.digests.setdefault(name, [])
+        for index, reference in enumerate(tenant.keys):
+            place: Path = ("tenants", name, "keys", index)
+            try:
+                found = list(read_key_digests(reference))
+            except SecretError as error:
+                yield Mistake(place, str(error))
+                continue
+            digests += found
+            for digest in found:
+                first = owners.setdefault(digest, place)
+                if first != place:
+                    yield Mistake(place, f"the same key stands at {json_path(first)}", "every key opens one tenant")
