@@ -47,14 +47,18 @@ class UnknownModelError(ApiError):
     type = "NotFoundError"
 
 
-class EngineDeadError(ApiError):
-    """The engine stopped for good; /health says so too: 500 as vLLM."""
+class InternalError(ApiError):
+    """A fault of the worker: 500."""
 
     status = 500
     type = "InternalServerError"
 
 
-class GenerationFailedError(EngineDeadError):
+class EngineDeadError(InternalError):
+    """The engine stopped for good, and /health says so: 500 as vLLM."""
+
+
+class GenerationFailedError(InternalError):
     """The model failed on this request; others go on: 500."""
 
 

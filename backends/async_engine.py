@@ -52,7 +52,7 @@ class Steps(Protocol):
         """False while any block is in use."""
 
 
-class Answer:
+class OpenAnswer:
     """The answers to one call's requests, as they grow; iterate over it once. Event loop only.
 
     Iteration yields the deltas of a step at a time and ends when all `n` answers of all requests have ended; it
@@ -103,7 +103,7 @@ class AsyncEngine:
         self._watch = watch
         self._room = WaitingRoom(admission)
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, OpenAnswer] = {}
         self._replies: set[asyncio.Future[bool]] = set()
         self._end: ApiError | None = None
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -127,10 +127,10 @@ class AsyncEngine:
         self._ended(ServerClosingError("The worker is shutting down."))
 
     @asynccontextmanager
-    async def answer(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[Answer]:
+    async def answer(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[OpenAnswer]:
         """The accepted requests' answers; leaving early aborts what is not finished. Raises ApiError."""
         self._require_alive()
-        answer = Answer(requests)
+        answer = OpenAnswer(requests)
         self._answers.update(dict.fromkeys(answer.request_ids, answer))
         self._inbox.put(partial(self._admit, requests))
         try:
@@ -163,6 +163,7 @@ class AsyncEngine:
 
     def _run(self) -> None:
         try:
+            self._watch(self._engine.stats())
             while self._obey():
                 if self._engine.has_work:
                     self._step()
@@ -232,7 +233,7 @@ class AsyncEngine:
             answer.accepted.set_result(None)
 
     def _deliver(self, deltas: Sequence[Delta]) -> None:
-        mine: dict[int, tuple[Answer, list[Delta]]] = {}
+        mine: dict[int, tuple[OpenAnswer, list[Delta]]] = {}
         for delta in deltas:
             answer = self._answers.get(delta.request_id)
             if answer is not None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from backends.types import EngineStats
 
+logger = logging.getLogger("homing.worker")
+
 INTERVAL_SECONDS = 10.0
+
+Watch = Callable[[EngineStats], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,39 @@ def log_line(before: Sample, now: Sample) -> str | None:
         f"GPU KV cache usage: {stats.kv_usage * 100:.1f}%, "
         f"Prefix cache hit rate: {stats.recent_hit_rate * 100:.1f}%"
     )
+
+
+class Pulse:
+    """Keeps the newest stats, and logs the line from them. `beside` is written by the engine's thread."""
+
+    def __init__(self) -> None:
+        self._newest: EngineStats | None = None
+        self._last: Sample | None = None
+
+    def beside(self, watch: Watch) -> Watch:
+        """A watcher that does what `watch` does and keeps the stats."""
+
+        def both(stats: EngineStats) -> None:
+            watch(stats)
+            self._newest = stats
+
+        return both
+
+    async def beat(self, clock: Callable[[], float], interval_seconds: float = INTERVAL_SECONDS) -> None:
+        """Log the line every interval, as long as there is something to tell; ends when cancelled."""
+        while True:
+            line = self.line(clock())
+            if line is not None:
+                logger.info("%s", line)
+            await asyncio.sleep(interval_seconds)
+
+    def line(self, now_seconds: float) -> str | None:
+        """The line since the last call; None for the first one and for a time without work."""
+        if self._newest is None:
+            return None
+        now = Sample(self._newest, now_seconds)
+        before, self._last = self._last, now
+        return None if before is None else log_line(before, now)
 
 
 def _computed(stats: EngineStats) -> int:

@@ -189,7 +189,7 @@ def _check_part(part: Json, location: str) -> None:
     if not isinstance(part, dict):
         raise invalid("dict_type", location, "Input should be a valid dictionary")
     kind = part.get("type", "text")
-    if kind not in ("text", "input_text", "output_text", "refusal", "thinking"):
+    if kind not in ("text", "input_text", "output_text", "refusal"):
         raise BadRequestError(f"{location}: this model takes only text parts.", param=location)
     if not isinstance(part.get("refusal" if kind == "refusal" else "text"), str):
         raise invalid("missing", f"{location}.text", "Field required")

@@ -1,0 +1,116 @@
+"""From the command line to an engine that can start: the model or its simulation, its length, its cache."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from backends.memory import KvBudget, blocks_for, plan_kv
+from backends.simulated import SimulatedRunner, Timing
+from backends.types import EngineConfig, Runner
+from router.template import TemplateError
+from router.tokenise import LoadedModelText, TokeniserError, bytes_text
+
+SIMULATED_VOCABULARY = 1 << 20
+"""A simulated model knows the token ids of any real one, so that recorded prompts can be replayed."""
+
+SIMULATED_END_ID = 256
+"""No byte, so it never stands in a text."""
+
+SIMULATED_MODEL_TOKENS = 32_768
+SIMULATED_CACHE_TOKENS = 1 << 20
+SIMULATED_STEP_TOKENS = 2048
+MODEL_STEP_TOKENS = 512
+"""A step holds up everybody who is decoding: half a second on two cores."""
+
+
+class StartError(Exception):
+    """The worker cannot start as asked; the message says what to change."""
+
+
+class Loaded(NamedTuple):
+    """A runner with its text side, and the sizes it runs with. `root` is where the model came from."""
+
+    runner: Runner
+    text: LoadedModelText
+    root: str
+    config: EngineConfig
+    budget: KvBudget
+
+
+def load(options: argparse.Namespace) -> Loaded:
+    """What the options ask for; StartError when it cannot be had."""
+    try:
+        return _simulated(options) if options.simulated else _model(options)
+    except ModuleNotFoundError as error:
+        raise StartError(f"{error.name} is missing: pip install 'homing[worker]', or try --simulated") from error
+    except (ValueError, OSError, TokeniserError, TemplateError) as error:
+        raise StartError(str(error)) from error
+
+
+def _simulated(options: argparse.Namespace) -> Loaded:
+    timing = Timing(
+        prefill_tokens_per_second=options.simulated_prefill_tokens_per_second,
+        fixed_seconds=options.simulated_fixed_seconds or 0.0,
+        seconds_per_token=options.simulated_seconds_per_token or 0.0,
+    )
+    runner = SimulatedRunner(timing, time.sleep, vocab_size=SIMULATED_VOCABULARY, end_id=SIMULATED_END_ID)
+    length = options.max_model_len or SIMULATED_MODEL_TOKENS
+    blocks = max(SIMULATED_CACHE_TOKENS // options.block_size + 1, blocks_for(length, options.block_size))
+    budget = _budget(options, length, lambda: KvBudget(blocks, 0, options.block_size))
+    config = _config(options, length, budget, frozenset({SIMULATED_END_ID}), SIMULATED_STEP_TOKENS)
+    return Loaded(runner, bytes_text("the worker is simulated"), options.model, config, budget)
+
+
+def _model(options: argparse.Namespace) -> Loaded:
+    # The only place that leads to torch: importing it takes seconds, and a simulated worker does without.
+    from backends.runner import find_model, load_model
+
+    root = str(find_model(options.model))
+    runner, text = load_model(options.model, dtype=options.dtype, threads=options.threads)
+    length = options.max_model_len or runner.context_tokens
+    if length > runner.context_tokens:
+        raise StartError(f"--max-model-len {length} is more than the {runner.context_tokens} the model was trained for")
+    block_bytes = runner.block_bytes(options.block_size)
+
+    def by_memory() -> KvBudget:
+        return plan_kv(
+            utilization=options.gpu_memory_utilization,
+            weight_bytes=runner.weight_bytes,
+            block_bytes=block_bytes,
+            block_tokens=options.block_size,
+            max_model_tokens=length,
+        )
+
+    budget = _budget(options, length, by_memory)._replace(block_bytes=block_bytes)
+    config = _config(options, length, budget, frozenset(text.eos_ids), MODEL_STEP_TOKENS)
+    return Loaded(runner, text, root, config, budget)
+
+
+def _budget(options: argparse.Namespace, length: int, by_memory: Callable[[], KvBudget]) -> KvBudget:
+    """The cache's size: as asked, else by memory; it must hold one request of full length."""
+    if options.num_gpu_blocks_override is None:
+        return by_memory()
+    needed = blocks_for(length, options.block_size)
+    if options.num_gpu_blocks_override < needed:
+        raise StartError(
+            f"--num-gpu-blocks-override {options.num_gpu_blocks_override} is too small: one request of {length} tokens "
+            f"needs {needed} blocks of {options.block_size} (one of them is never used); lower --max-model-len"
+        )
+    return KvBudget(options.num_gpu_blocks_override, 0, options.block_size)
+
+
+def _config(
+    options: argparse.Namespace, length: int, budget: KvBudget, eos_ids: frozenset[int], step_tokens: int
+) -> EngineConfig:
+    return EngineConfig(
+        num_blocks=budget.num_blocks,
+        max_model_tokens=length,
+        block_tokens=options.block_size,
+        max_sequences=options.max_num_seqs,
+        max_batched_tokens=options.max_num_batched_tokens or max(step_tokens, options.max_num_seqs),
+        enable_prefix_caching=options.enable_prefix_caching,
+        eos_ids=eos_ids,
+    )

@@ -1,0 +1,97 @@
+"""The worker's HTTP server: routes, and what holds for all of them (errors, keys, request ids)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import traceback
+import uuid
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from aiohttp import web
+
+from backends.api_errors import ApiError, BodyTooLargeError, InternalError
+from backends.generate import generate
+from backends.http_bodies import json_answer
+from backends.openai_wire import Endpoint
+from backends.service_routes import add_service_routes
+from backends.serving import Worker
+
+logger = logging.getLogger("homing.worker")
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def build_app(worker: Worker) -> web.Application:
+    """The application; without `handler_cancellation` in its runner, clients that leave are served to the end."""
+    settings = worker.settings
+    middlewares = [errors(settings.body_limit_bytes)]
+    if settings.api_keys:
+        middlewares.append(only_with_key(settings.api_keys))
+    app = web.Application(client_max_size=settings.body_limit_bytes, middlewares=middlewares)
+    app.router.add_post("/v1/chat/completions", partial(generate, worker, Endpoint.CHAT))
+    app.router.add_post("/v1/completions", partial(generate, worker, Endpoint.COMPLETIONS))
+    add_service_routes(app.router, worker)
+    app.on_response_prepare.append(partial(_echo_request_id, mint=settings.mint_request_ids))
+    return app
+
+
+def build_runner(worker: Worker, *, shutdown_seconds: float) -> web.AppRunner:
+    """A runner whose cleanup lets open requests finish for up to `shutdown_seconds`."""
+    return web.AppRunner(
+        build_app(worker), handler_cancellation=True, shutdown_timeout=shutdown_seconds, access_log=None
+    )
+
+
+def errors(body_limit_bytes: int) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+    """A middleware that turns every exception into vLLM's JSON; a traceback goes to the log, never to the client."""
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except ApiError as error:
+            return json_answer(error.body(), error.status)
+        except web.HTTPRequestEntityTooLarge:
+            error = BodyTooLargeError(f"The body is larger than {body_limit_bytes} bytes.")
+            return json_answer(error.body(), error.status)
+        except web.HTTPException as raised:
+            allow = {name: value for name, value in raised.headers.items() if name == "Allow"}
+            answer = json_answer({"detail": raised.reason}, raised.status)
+            answer.headers.update(allow)
+            return answer
+        except Exception as fault:  # noqa: BLE001 - the border
+            # Not logger.exception: the exception's own words may quote a prompt.
+            where = "".join(traceback.format_tb(fault.__traceback__))
+            logger.error("%s in %s\n%s", type(fault).__name__, request.path, where)  # noqa: TRY400
+            error = InternalError("The worker failed on this request.")
+            return json_answer(error.body(), error.status)
+
+    return middleware
+
+
+def only_with_key(keys: tuple[str, ...]) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+    """A middleware that wants `Authorization: Bearer KEY` on /v1, as vLLM; probes and metrics stay open."""
+    digests = [hashlib.sha256(key.encode()).digest() for key in keys]
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not request.path.startswith("/v1") or request.method == "OPTIONS":
+            return await handler(request)
+        scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+        given = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+        known = any(hmac.compare_digest(given, digest) for digest in digests)
+        if scheme.lower() != "bearer" or not known:
+            return json_answer({"error": "Unauthorized"}, 401)
+        return await handler(request)
+
+    return middleware
+
+
+async def _echo_request_id(request: web.Request, response: web.StreamResponse, *, mint: bool) -> None:
+    """X-Request-Id goes back on every answer; where none came, one is made if asked for."""
+    request_id = request.headers.get("X-Request-Id") or (uuid.uuid4().hex if mint else None)
+    if request_id is not None:
+        response.headers["X-Request-Id"] = request_id

@@ -1,0 +1,148 @@
+"""The endpoints beside generation: health, load, models, metrics, tokenising, and the two for developers."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+
+from backends.api_errors import invalid
+from backends.http_bodies import json_answer, read_json
+from backends.openai_wire import chat_source
+from backends.request_fields import Fields, decode_object
+from backends.serving import Worker
+from router.core import Json, PromptSource
+
+
+def add_service_routes(routes: web.UrlDispatcher, worker: Worker) -> None:
+    """Register all of them; the developers' two only when asked for, as vLLM."""
+    handlers = ServiceHandlers(worker)
+    for path, handler in (
+        ("/health", handlers.health),
+        ("/load", handlers.load),
+        ("/version", handlers.version),
+        ("/metrics", handlers.metrics),
+        ("/v1/models", handlers.models),
+    ):
+        routes.add_get(path, handler)
+    routes.add_get("/ping", handlers.health)
+    routes.add_post("/ping", handlers.health)
+    routes.add_post("/tokenize", handlers.tokenize)
+    routes.add_post("/detokenize", handlers.detokenize)
+    if worker.settings.dev_routes:
+        routes.add_post("/reset_prefix_cache", handlers.reset_prefix_cache)
+        routes.add_get("/server_info", handlers.server_info)
+
+
+class ServiceHandlers:
+    """One method per endpoint."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._started = int(time.time())
+
+    async def health(self, _request: web.Request) -> web.Response:
+        """Empty 200 while the engine takes requests, else empty 503."""
+        healthy = self._worker.engine.alive and not self._worker.draining
+        return web.Response(status=200 if healthy else 503)
+
+    async def load(self, _request: web.Request) -> web.Response:
+        """Generating requests being served; vLLM counts only with --enable-server-load-tracking."""
+        return json_answer({"server_load": self._worker.in_flight})
+
+    async def version(self, _request: web.Request) -> web.Response:
+        """The worker's own version."""
+        return json_answer({"version": self._worker.settings.version})
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        """Prometheus text."""
+        return web.Response(body=self._worker.metrics.text(), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+    async def models(self, _request: web.Request) -> web.Response:
+        """A card for every served name."""
+        cards = [self._card(name) for name in self._worker.settings.served_names]
+        return json_answer({"object": "list", "data": cards})
+
+    def _card(self, name: str) -> dict[str, Json]:
+        created = int(time.time())
+        permission = {
+            "id": f"modelperm-{uuid.uuid4().hex[:16]}",
+            "object": "model_permission",
+            "created": created,
+            "allow_create_engine": False,
+            "allow_sampling": True,
+            "allow_logprobs": True,
+            "allow_search_indices": False,
+            "allow_view": True,
+            "allow_fine_tuning": False,
+            "organization": "*",
+            "group": None,
+            "is_blocking": False,
+        }
+        return {
+            "id": name,
+            "object": "model",
+            "created": created,
+            "owned_by": "vllm",  # gateways tell dialects apart by it
+            "root": self._worker.settings.root,
+            "parent": None,
+            "max_model_len": self._worker.settings.max_model_tokens,
+            "permission": [permission],
+        }
+
+    async def tokenize(self, request: web.Request) -> web.Response:
+        """Token ids of a chat or of a text."""
+        fields = Fields(decode_object(await read_json(request)))
+        self._worker.require_model(fields.text("model"))
+        if fields.value("messages") is not None:
+            source = chat_source(fields)
+        else:
+            source = PromptSource(prompt=_single_text(fields))
+        prompts = self._worker.prompts
+        ids = await prompts.ids(source, add_special_tokens=fields.flag("add_special_tokens", True))
+        texts = None
+        if fields.flag("return_token_strs", False):
+            texts = [prompts.text.tokeniser.decode([token]) for token in ids]
+        return json_answer(
+            {"count": len(ids), "max_model_len": prompts.max_model_tokens, "tokens": list(ids), "token_strs": texts}
+        )
+
+    async def detokenize(self, request: web.Request) -> web.Response:
+        """The text of token ids."""
+        fields = Fields(decode_object(await read_json(request)))
+        self._worker.require_model(fields.text("model"))
+        if fields.value("tokens") is None:
+            raise invalid("missing", "body.tokens", "Field required")
+        prompts = self._worker.prompts
+        ids = await prompts.ids(PromptSource(prompt=fields.integers("tokens")))
+        return json_answer({"prompt": prompts.text.tokeniser.decode(list(ids))})
+
+    async def reset_prefix_cache(self, _request: web.Request) -> web.Response:
+        """Forget all cached blocks; false, and nothing forgotten, while any is in use."""
+        return json_answer({"success": await self._worker.engine.reset_prefix_cache()})
+
+    async def server_info(self, _request: web.Request) -> web.Response:
+        """How the worker was started; no keys in it."""
+        settings = self._worker.settings
+        return json_answer(
+            {
+                "model": settings.root,
+                "served_model_name": list(settings.served_names),
+                "max_model_len": settings.max_model_tokens,
+                "block_size": settings.block_tokens,
+                "enable_prefix_caching": settings.prefix_caching,
+                "uptime_seconds": int(time.time()) - self._started,
+            }
+        )
+
+
+def _single_text(fields: Fields) -> str:
+    """The `prompt` of a /tokenize request: one text, which may be empty."""
+    prompt = fields.value("prompt")
+    if isinstance(prompt, str):
+        return prompt
+    if prompt is None:
+        raise invalid("missing", "body.prompt", "Field required")
+    raise invalid("string_type", "body.prompt", "Input should be a valid string")
