@@ -193,11 +193,11 @@ class Log(Section, frozen=True):
 class Config(Section, frozen=True):
     """The whole file."""
 
+    listen: Listen = field(default_factory=Listen)
     models: Annotated[
         dict[str, Model], Meta(min_length=1, description="Models by the name that workers list and clients ask for.")
     ]
     tenants: Annotated[dict[str, TenantSettings], Meta(min_length=1, description="Tenants by name.")]
-    listen: Listen = field(default_factory=Listen)
     salt_secrets: Annotated[
         dict[str, str],
         Meta(
