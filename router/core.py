@@ -140,6 +140,11 @@ class Placement:
         return self.worker is not None and self.worker == self.home
 
 
+NEWS_PLACED = "placed"
+NEWS_FIRST_TOKEN = "first_token"  # noqa: S105
+NEWS_ENDED = "ended"
+
+
 class News(NamedTuple):
     """What another replica tells about one request: the placement, or that its first token or its end came."""
 

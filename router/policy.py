@@ -1,0 +1,240 @@
+"""The policies: given every candidate's numbers and the ring, who gets the request, and why.
+
+A policy is a value without state. It says what it compares (`score`, smaller is better, shown for every candidate)
+and chooses among the usable candidates; counters and time come from the router, so that asking twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from math import ceil, inf
+from typing import NamedTuple
+
+from xxhash import xxh3_64_intdigest, xxh3_128_digest
+
+from router.core import Candidate
+from router.ring import Ring
+from router.settings import RouterSettings
+
+HOME = "home"
+LEFT_HOME_CACHED = "left_home:cached"
+LEFT_HOME_LOAD = "left_home:load"
+LEFT_HOME_UNAVAILABLE = "left_home:unavailable"
+NO_HOME = "no_home"
+"""Nobody is on the ring (every weight is 0), yet somebody could serve."""
+NO_WORKER = "no_worker"
+CHOSEN = "chosen"
+"""A policy without homes chose."""
+
+REASONS = (HOME, LEFT_HOME_CACHED, LEFT_HOME_LOAD, LEFT_HOME_UNAVAILABLE, NO_HOME, NO_WORKER, CHOSEN)
+"""Every reason that a placement may give: the values of a metric's label."""
+
+_SCORE_TIE = 1e-9
+
+
+class Weights(NamedTuple):
+    """What a second is worth in the score: α for one's own prefill, γ for slowing others' decoding down."""
+
+    price: float
+    decode_weight: float
+
+
+class Situation(NamedTuple):
+    """One request before its choice.
+
+    `usable` are the indices of the candidates that may be chosen, never empty. `position` finds a worker's index.
+    `loads` are requests in flight by index. `slack_seconds` is what the home may be worse by.
+    """
+
+    candidates: Sequence[Candidate]
+    usable: Sequence[int]
+    position: Mapping[str, int]
+    loads: Sequence[int]
+    ring: Ring
+    key: bytes
+    home: str | None
+    slack_seconds: float
+    turn: int
+    request_id: str
+    settings: RouterSettings
+
+
+class Choice(NamedTuple):
+    """The index of the chosen candidate, and the reason."""
+
+    candidate: int
+    reason: str
+
+
+class Policy(ABC):
+    """What every policy answers."""
+
+    def key(self, adaptive_key: bytes, tenant: str, session: str | None) -> bytes:  # noqa: ARG002
+        """What to look up on the ring: the adaptive key, unless the policy knows better."""
+        return adaptive_key
+
+    def score(self, wait: float, own: float, decode: float, requests: int, weights: Weights) -> float:  # noqa: ARG002
+        """What is compared for one candidate, whose seconds and requests in flight these are; 0 if nothing is."""
+        return 0.0
+
+    @abstractmethod
+    def choose(self, situation: Situation) -> Choice:
+        """Pick one of `situation.usable`."""
+
+
+class Homing(Policy):
+    """Home first; another worker only if it is better by more than the slack, priced in everybody's waiting."""
+
+    def score(self, wait: float, own: float, decode: float, requests: int, weights: Weights) -> float:  # noqa: ARG002
+        """Seconds that everybody together loses: waiting, α · own prefill, γ · decoding slowed down."""
+        return wait + weights.price * own + weights.decode_weight * decode
+
+    def choose(self, situation: Situation) -> Choice:
+        """Home (or who stands in for a home that cannot serve) unless somebody is better by more than the slack."""
+        return _home_within(situation, situation.slack_seconds)
+
+
+class StrictRing(Policy):
+    """Home, left only when its predicted time to first token is much worse than the best's."""
+
+    def score(self, wait: float, own: float, decode: float, requests: int, weights: Weights) -> float:  # noqa: ARG002
+        """The predicted time to first token, seconds."""
+        return wait + own
+
+    def choose(self, situation: Situation) -> Choice:
+        """Home unless somebody's first token would come sooner by more than the patience."""
+        return _home_within(situation, situation.settings.ring_patience_seconds)
+
+
+class BoundedRing(Policy):
+    """Consistent hashing with bounded loads: walk on from the home to the first worker with room for one more."""
+
+    def score(self, wait: float, own: float, decode: float, requests: int, weights: Weights) -> float:  # noqa: ARG002
+        """Requests in flight."""
+        return requests
+
+    def choose(self, situation: Situation) -> Choice:
+        """The first with room; when nobody has any, the least loaded, and not the home."""
+        bound = _request_bound(situation)
+        roomy = (index for index in _in_ring_order(situation, situation.key) if situation.loads[index] < bound)
+        chosen = next(roomy, None)
+        return _explained(situation, _least_loaded(situation, situation.key) if chosen is None else chosen)
+
+
+class Session(Policy):
+    """The ring on the caller's session or user, scoped by tenant; on the adaptive key where there is none."""
+
+    def key(self, adaptive_key: bytes, tenant: str, session: str | None) -> bytes:
+        """A hash of tenant and session."""
+        if session is None:
+            return adaptive_key
+        owner = tenant.encode(errors="surrogatepass")
+        return xxh3_128_digest(len(owner).to_bytes(8, "little") + owner + session.encode(errors="surrogatepass"))
+
+    def choose(self, situation: Situation) -> Choice:
+        """Home, or the next on the ring that can serve."""
+        return _home_within(situation, inf)
+
+
+class LeastLoaded(Policy):
+    """Fewest requests in flight; blind to caches even in ties, which makes it the yardstick for those that are not."""
+
+    def score(self, wait: float, own: float, decode: float, requests: int, weights: Weights) -> float:  # noqa: ARG002
+        """Requests in flight."""
+        return requests
+
+    def choose(self, situation: Situation) -> Choice:
+        """The least loaded; ties in ring order from the request's own id."""
+        return Choice(_least_loaded(situation, situation.request_id.encode(errors="surrogatepass")), CHOSEN)
+
+
+class RoundRobin(Policy):
+    """One after the other, in the order of names."""
+
+    def choose(self, situation: Situation) -> Choice:
+        """Whose turn it is."""
+        return Choice(_by_name(situation)[situation.turn % len(situation.usable)], CHOSEN)
+
+
+class Random(Policy):
+    """Anyone, by a seeded counter: the same seed gives the same choices."""
+
+    def choose(self, situation: Situation) -> Choice:
+        """A hash of seed and turn picks."""
+        dice = situation.settings.seed.to_bytes(8, "little", signed=True) + situation.turn.to_bytes(8, "little")
+        return Choice(_by_name(situation)[xxh3_64_intdigest(dice) % len(situation.usable)], CHOSEN)
+
+
+POLICIES: Mapping[str, type[Policy]] = {
+    "homing": Homing,
+    "ring": StrictRing,
+    "chwbl": BoundedRing,
+    "session": Session,
+    "least_loaded": LeastLoaded,
+    "round_robin": RoundRobin,
+    "random": Random,
+}
+"""Every policy by the name that settings and tenants use."""
+
+
+def _home_within(situation: Situation, slack_seconds: float) -> Choice:
+    """The first on the ring that can serve, unless the best scores better by more than the slack."""
+    candidates, best = situation.candidates, _best(situation)
+    first = next(_in_ring_order(situation, situation.key), best)
+    at_most = candidates[best].score + slack_seconds
+    return _explained(situation, first if candidates[first].score <= at_most else best)
+
+
+def _explained(situation: Situation, chosen: int) -> Choice:
+    home = None if situation.home is None else situation.position.get(situation.home)
+    if home is None:
+        return Choice(chosen, NO_HOME)
+    at_home, winner = situation.candidates[home], situation.candidates[chosen]
+    if home == chosen:
+        return Choice(chosen, HOME)
+    if at_home.inadmissible_because is not None:
+        return Choice(chosen, LEFT_HOME_UNAVAILABLE)
+    return Choice(chosen, LEFT_HOME_CACHED if winner.cached_tokens > at_home.cached_tokens else LEFT_HOME_LOAD)
+
+
+def _best(situation: Situation) -> int:
+    """Least score; ties by least own work, then by ring order from the key."""
+    candidates = situation.candidates
+    least = min([candidates[index].score for index in situation.usable]) + _SCORE_TIE
+    tied = [index for index in situation.usable if candidates[index].score <= least]
+    if len(tied) == 1:
+        return tied[0]
+    own = min([candidates[index].own_seconds for index in tied]) + _SCORE_TIE
+    return _first_on_ring(situation, [index for index in tied if candidates[index].own_seconds <= own], situation.key)
+
+
+def _least_loaded(situation: Situation, key: bytes) -> int:
+    least = min([situation.loads[index] for index in situation.usable])
+    return _first_on_ring(situation, [index for index in situation.usable if situation.loads[index] == least], key)
+
+
+def _first_on_ring(situation: Situation, indices: Sequence[int], key: bytes) -> int:
+    if len(indices) == 1:
+        return indices[0]
+    among = set(indices)
+    on_ring = (index for index in _in_ring_order(situation, key) if index in among)
+    return next(on_ring, min(indices, key=lambda index: situation.candidates[index].worker))
+
+
+def _in_ring_order(situation: Situation, key: bytes) -> Iterator[int]:
+    """The usable candidates that are on the ring, in walk order."""
+    for name in situation.ring.walk(key):
+        index = situation.position.get(name)
+        if index is not None and situation.candidates[index].inadmissible_because is None:
+            yield index
+
+
+def _by_name(situation: Situation) -> list[int]:
+    return sorted(situation.usable, key=lambda index: situation.candidates[index].worker)
+
+
+def _request_bound(situation: Situation) -> int:
+    """How many requests one worker may have in flight, the new one included: relative, with an absolute floor."""
+    settings, total = situation.settings, sum([situation.loads[index] for index in situation.usable])
+    return max(settings.chwbl_floor, ceil(settings.chwbl_factor * (total + 1) / len(situation.usable)))

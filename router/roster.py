@@ -1,0 +1,96 @@
+"""Who belongs to the fleet: the ring over its members, and the router's state of each of them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from router.core import FleetView, WorkerView
+from router.ring import Ring
+from router.worker_state import WorkerState
+
+_RINGS_KEPT = 8
+"""A worker that flaps brings back a ring that was built before."""
+
+
+class Roster(NamedTuple):
+    """One fleet view, ready for placing: views and states by index, the index of each name, the ring.
+
+    `serving` is how many workers share the load: ready and not draining, at least 1.
+    """
+
+    views: Sequence[WorkerView]
+    states: Sequence[WorkerState]
+    position: Mapping[str, int]
+    ring: Ring
+    serving: int
+
+
+class Members:
+    """Worker states by name, and the rings over those who may be a home.
+
+    Workers that are not ready stay on the ring (their keys must not move for a failed probe); draining ones leave it.
+    """
+
+    def __init__(self, points_per_worker: int) -> None:
+        self.states: dict[str, WorkerState] = {}
+        self._absent_since: dict[str, float] = {}
+        self._points = points_per_worker
+        self._rings: OrderedDict[frozenset[tuple[str, int]], Ring] = OrderedDict()
+        self._fleet: FleetView | None = None
+        self._roster = Roster((), (), {}, Ring({}), 1)
+
+    @property
+    def roster(self) -> Roster:
+        """The latest fleet that was asked about."""
+        return self._roster
+
+    def roster_of(self, fleet: FleetView) -> Roster:
+        """`fleet` with its states and its ring; built again only for another view."""
+        if fleet is not self._fleet:
+            self._roster = self._build(fleet)
+            self._fleet = fleet
+        return self._roster
+
+    def state(self, worker: str) -> WorkerState:
+        """The state of `worker`, a new one if it is unknown."""
+        state = self.states.get(worker)
+        if state is None:
+            state = self.states[worker] = WorkerState(worker)
+        return state
+
+    def forget(self, worker: str) -> None:
+        """Drop everything known of `worker`."""
+        self.states.pop(worker, None)
+        self._absent_since.pop(worker, None)
+        self._fleet = None
+
+    def long_absent(self, now: float, seconds: float) -> list[str]:
+        """Workers that have not been in a view for more than `seconds`."""
+        for name in self.states.keys() - self._roster.position.keys():
+            self._absent_since.setdefault(name, now)
+        return [name for name, since in self._absent_since.items() if now - since > seconds]
+
+    def _build(self, fleet: FleetView) -> Roster:
+        views = fleet.workers
+        position = {view.name: index for index, view in enumerate(views)}
+        if len(position) != len(views):
+            raise ValueError("two workers of one fleet have the same name; give each its own")
+        states = [self.state(view.name) for view in views]
+        for view, state in zip(views, states, strict=True):
+            state.configure(view)
+        if self._absent_since:
+            for name in position:
+                self._absent_since.pop(name, None)
+        serving = sum([view.ready and not view.draining for view in views])
+        return Roster(views, states, position, self._ring(views), max(1, serving))
+
+    def _ring(self, views: Sequence[WorkerView]) -> Ring:
+        members = frozenset([(view.name, view.weight) for view in views if not view.draining])
+        ring = self._rings.get(members)
+        if ring is None:
+            ring = self._rings[members] = Ring(dict(members), self._points)
+            if len(self._rings) > _RINGS_KEPT:
+                self._rings.popitem(last=False)
+        return ring

@@ -1,0 +1,289 @@
+"""The router of one model: directory, virtual queues, ring and policy behind one `place`.
+
+State without I/O: time is an argument, so replay and gateway run the same object. Every request that is placed ends
+once, by `finished` or `cancelled`; what is never ended is given up by age. Ids that are not in flight are ignored.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from difflib import get_close_matches
+from typing import NamedTuple
+
+from xxhash import xxh3_128_digest
+
+from router.assessment import assess
+from router.core import NEWS_ENDED, NEWS_FIRST_TOKEN, NEWS_PLACED, FleetView, News, Placement, Prompt
+from router.flights import Flights
+from router.heat import Heat
+from router.learning import OutputLengths
+from router.policy import NO_WORKER, POLICIES, Policy, Situation, Weights
+from router.roster import Members, Roster
+from router.settings import RouterSettings
+from router.statistics import PredictionError, RouterStatistics, Tally, worker_statistics
+from router.utilisation import Utilisation
+from router.worker_state import InFlight, Outcome
+
+_ABSENT_CHECK_EVERY = 1024
+"""Placements between two looks for workers that have left."""
+
+
+class _Ask(NamedTuple):
+    """One request for a placement."""
+
+    prompt: Prompt
+    request_id: str
+    tenant: str
+    policy: str
+    session: str | None
+    max_tokens: int | None
+    exclude: frozenset[str]
+
+
+class Router:
+    """Places the requests of one model on its workers, and learns from how they went.
+
+    Raises ValueError for an unknown policy in `settings`.
+    """
+
+    def __init__(self, settings: RouterSettings | None = None) -> None:
+        self.settings = settings or RouterSettings()
+        self._policies: dict[str, Policy] = {name: policy() for name, policy in POLICIES.items()}
+        self._policy(self.settings.policy)
+        self._turns: Counter[str] = Counter()
+        self._members = Members(self.settings.points_per_worker)
+        self._flights = Flights(self._members, self.settings)
+        self._heat = Heat(self.settings.heat_half_life_requests, self.settings.heat_bound_blocks)
+        self._load = Utilisation(self.settings.utilisation_window_seconds, self.settings.price_limit)
+        self._outputs = OutputLengths()
+        self._tally = Tally()
+        self._latest = 0.0
+
+    def place(
+        self,
+        prompt: Prompt,
+        fleet: FleetView,
+        now: float,
+        *,
+        request_id: str,
+        tenant: str = "",
+        policy: str | None = None,
+        session: str | None = None,
+        max_tokens: int | None = None,
+        exclude: frozenset[str] = frozenset(),
+        streams: bool = True,
+    ) -> Placement:
+        """Choose a worker for `prompt` and take it as sent there.
+
+        A request that is in flight already is moved: its earlier placement ends as if it had never been. `exclude`
+        names workers that must not get it. `streams` False says that `first_token` will not be told in time.
+        Raises ValueError for an unknown policy.
+        """
+        ask = _Ask(prompt, request_id, tenant, policy or self.settings.policy, session, max_tokens, exclude)
+        retried = self._withdraw(request_id, now)
+        placement = self._decide(ask, fleet, now)
+        self._tally.placed(placement)
+        if placement.worker is not None:
+            self._commit(placement, ask, now, streams=streams, counts=not retried)
+        self._latest = max(self._latest, now)
+        if self._tally.placements % _ABSENT_CHECK_EVERY == 0:
+            self._forget_absent(now)
+        return placement
+
+    def peek(
+        self,
+        prompt: Prompt,
+        fleet: FleetView,
+        now: float,
+        *,
+        request_id: str = "",
+        tenant: str = "",
+        policy: str | None = None,
+        session: str | None = None,
+        max_tokens: int | None = None,
+        exclude: frozenset[str] = frozenset(),
+    ) -> Placement:
+        """What `place` would answer now, without taking anything as sent."""
+        ask = _Ask(prompt, request_id, tenant, policy or self.settings.policy, session, max_tokens, exclude)
+        return self._decide(ask, fleet, now)
+
+    def first_token(self, request_id: str, now: float) -> None:
+        """The first token of an answer came: its prefill is over, the worker's next one begins."""
+        self._flights.started(request_id, now)
+        self._latest = max(self._latest, now)
+
+    def finished(
+        self,
+        request_id: str,
+        now: float,
+        *,
+        reported_cached_tokens: int | None = None,
+        prompt_tokens: int | None = None,
+        output_tokens: int | None = None,
+    ) -> PredictionError | None:
+        """An answer ended well; the figures are the worker's usage, None where it gave none.
+
+        Returns how far the belief was off, if the worker told and the request was in flight. The worker's prompt
+        tokens scale its cached tokens to the router's count, which differ where bytes stand in for a tokeniser.
+        """
+        self._latest = max(self._latest, now)
+        flight = self._flights.leave(request_id, now)
+        if flight is None or flight.remote:
+            return None
+        if output_tokens is not None:
+            self._outputs.observe(flight.tenant, output_tokens)
+        scale = flight.prompt_tokens / prompt_tokens if prompt_tokens else 1.0
+        cached = None if reported_cached_tokens is None else round(max(0, reported_cached_tokens) * scale)
+        state = self._members.state(flight.worker)
+        if self.settings.learn:
+            state.learn(flight, Outcome(now, cached, output_tokens, state.context_tokens + flight.prompt_tokens))
+        return None if cached is None else self._tally.compared(flight, cached)
+
+    def cancelled(self, request_id: str, now: float) -> None:
+        """A request ended without an answer worth learning from: failed, aborted, timed out."""
+        self._flights.leave(request_id, now)
+        self._latest = max(self._latest, now)
+
+    def heard(self, news: News, now: float | None = None) -> None:
+        """Apply what another replica tells of a request; a placement's blocks are the whole exact chain.
+
+        `now` None means the latest time that this router was told. News of a request that was placed here is ignored.
+        """
+        when = self._latest if now is None else now
+        request_id = f"{news.worker}\n{news.request_id}"
+        if news.kind == NEWS_FIRST_TOKEN:
+            self._flights.started(request_id, when)
+        elif news.kind == NEWS_ENDED:
+            self._flights.leave(request_id, when)
+        elif news.kind == NEWS_PLACED and not self._flights.holds(request_id, news.request_id):
+            self._members.state(news.worker).directory.insert(news.blocks)
+            flight = InFlight(news.worker, "", 0, 1, 0, news.prefill_seconds, when, alone=False, remote=True)
+            self._flights.enter(request_id, flight, when)
+            self._load.add(news.prefill_seconds, when)
+
+    def forget(self, worker: str) -> None:
+        """A worker is gone or has restarted: nothing that was believed of it holds any more."""
+        self._flights.forget_worker(worker, self._latest)
+        self._members.forget(worker)
+
+    def stats(self, now: float | None = None) -> RouterStatistics:
+        """A snapshot for metrics; `now` None means the latest time that this router was told."""
+        when = self._latest if now is None else now
+        roster = self._members.roster
+        return RouterStatistics(
+            workers=tuple([worker_statistics(state, when) for state in self._members.states.values()]),
+            utilisation=self._load.share(when, roster.serving),
+            price=self._load.price(when, roster.serving),
+            expected_output_tokens=self._outputs.expect(),
+            in_flight=len(self._flights),
+            ring_workers=len(roster.ring),
+            key_blocks_counted=len(self._heat),
+            placements=dict(self._tally.reasons),
+            placed=self._tally.placements,
+            placed_at_home=self._tally.at_home,
+            predictions=self._tally.predictions,
+            predicted_cached_tokens=self._tally.predicted_tokens,
+            reported_cached_tokens=self._tally.reported_tokens,
+        )
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless all parts are sound and agree with each other."""
+        self._heat.check_integrity()
+        self._flights.check_integrity()
+        self._members.roster.ring.check_integrity()
+        for state in self._members.states.values():
+            state.check_integrity()
+
+    def _policy(self, name: str) -> Policy:
+        policy = self._policies.get(name)
+        if policy is None:
+            near = get_close_matches(name, self._policies, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(self._policies)}"
+            raise ValueError(f"no placement policy is called {name!r}{hint}")
+        return policy
+
+    def _withdraw(self, request_id: str, now: float) -> bool:
+        flight = self._flights.leave(request_id, now)
+        if flight is not None:
+            self._load.take_back(flight.prefill_seconds, flight.placed_at, now)
+        return flight is not None
+
+    def _decide(self, ask: _Ask, fleet: FleetView, now: float) -> Placement:
+        prompt, policy = ask.prompt, self._policy(ask.policy)
+        roster = self._members.roster_of(fleet)
+        key = policy.key(self._adaptive_key(ask, roster), ask.tenant, ask.session)
+        weights = Weights(self._load.price(now, roster.serving), self.settings.decode_weight)
+        assessed = assess(
+            prompt,
+            roster,
+            policy,
+            weights,
+            expected_output_tokens=self._outputs.expect(ask.tenant, ask.max_tokens),
+            exclude=ask.exclude,
+            now=now,
+        )
+        candidates, home = tuple(assessed.candidates), roster.ring.home(key)
+        if not assessed.usable:
+            return Placement(ask.request_id, None, NO_WORKER, ask.policy, home, key, 0, 0.0, candidates)
+        situation = Situation(
+            candidates=candidates,
+            usable=assessed.usable,
+            position=roster.position,
+            loads=assessed.loads,
+            ring=roster.ring,
+            key=key,
+            home=home,
+            slack_seconds=self._slack_seconds(roster, home),
+            turn=self._turns[ask.policy],
+            request_id=ask.request_id,
+            settings=self.settings,
+        )
+        index, reason = policy.choose(situation)
+        won = candidates[index]
+        seconds = won.wait_seconds + won.own_seconds
+        return Placement(
+            ask.request_id, won.worker, reason, ask.policy, home, key, won.cached_tokens, seconds, candidates
+        )
+
+    def _forget_absent(self, now: float) -> None:
+        for worker in self._members.long_absent(now, self.settings.absent_worker_seconds):
+            self.forget(worker)
+
+    def _adaptive_key(self, ask: _Ask, roster: Roster) -> bytes:
+        chain = ask.prompt.key_blocks
+        if not chain:
+            # A prompt that could not be read has no home of its own; its id spreads such requests.
+            return xxh3_128_digest(ask.request_id.encode(errors="surrogatepass"))
+        return self._heat.adaptive_key(chain, _hot_share(roster))
+
+    def _slack_seconds(self, roster: Roster, home: str | None) -> float:
+        if self.settings.ring_slack_seconds is not None or home is None:
+            return self.settings.ring_slack_seconds or 0.0
+        return self.settings.ring_slack_tokens * roster.states[roster.position[home]].rates.prefill.slope
+
+    def _commit(self, placement: Placement, ask: _Ask, now: float, *, streams: bool, counts: bool) -> None:
+        """Take a placement as sent; a request that is moved does not count again in popularity."""
+        roster, prompt = self._members.roster, ask.prompt
+        index = roster.position[placement.worker or ""]
+        state, seconds = roster.states[index], placement.candidates[index].own_seconds
+        flight = InFlight(
+            worker=state.name,
+            tenant=ask.tenant,
+            prompt_tokens=prompt.tokens,
+            block_tokens=prompt.block_tokens,
+            predicted_cached_tokens=placement.predicted_cached_tokens,
+            prefill_seconds=seconds,
+            placed_at=now,
+            alone=not state.queue,
+        )
+        state.directory.insert(prompt.exact_blocks)
+        self._flights.enter(ask.request_id, flight, now, silent=not streams)
+        self._load.add(seconds, now)
+        self._turns[ask.policy] += 1
+        if counts and prompt.key_blocks:
+            self._heat.count(prompt.key_blocks, _hot_share(roster))
+
+
+def _hot_share(roster: Roster) -> float:
+    """A prefix with at least this share of the requests is too popular to have one home."""
+    return 1.0 / (2 * roster.serving)

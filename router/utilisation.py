@@ -1,0 +1,40 @@
+"""How busy a fleet is with prefill (ρ̂), and what that makes a second of prefill worth (α)."""
+
+from __future__ import annotations
+
+from math import exp
+
+_FULLEST = 0.99
+
+
+class Utilisation:
+    """Predicted prefill seconds placed lately, decayed over `window_seconds`, against what the workers could do."""
+
+    __slots__ = ("_at", "_price_limit", "_window", "_work")
+
+    def __init__(self, window_seconds: float, price_limit: float) -> None:
+        self._window = window_seconds
+        self._price_limit = price_limit
+        self._work = 0.0
+        self._at = 0.0
+
+    def add(self, seconds: float, now: float) -> None:
+        """So much prefill was sent to the fleet at `now`."""
+        self._work = self._decayed(now) + seconds
+        self._at = max(self._at, now)
+
+    def take_back(self, seconds: float, placed_at: float, now: float) -> None:
+        """Work that was added at `placed_at` will not be done after all."""
+        self.add(-seconds * exp((placed_at - now) / self._window), now)
+        self._work = max(0.0, self._work)
+
+    def share(self, now: float, workers: int) -> float:
+        """ρ̂, 0 … 0.99; changes nothing."""
+        return min(_FULLEST, self._decayed(now) / (max(1, workers) * self._window))
+
+    def price(self, now: float, workers: int) -> float:
+        """α = 1 / (1 − ρ̂), from 1 to the limit: others' waiting per second of prefill in a queue with one server."""
+        return min(self._price_limit, 1.0 / (1.0 - self.share(now, workers)))
+
+    def _decayed(self, now: float) -> float:
+        return self._work * exp(min(0.0, self._at - now) / self._window)

@@ -1,0 +1,106 @@
+"""Requests sent to one worker that have not yet produced a first token: how long a newcomer would wait.
+
+The worker is taken to prefill in order of arrival. The head began when it became head; its remaining time is its
+estimate less the time since then, and the next begins when any first token arrives. A request whose first token
+nobody will see (a plain answer arrives whole) is taken to have had it when its estimate ran out.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+
+class Waiting(NamedTuple):
+    """One request ahead: its estimated prefill time, and whether its first token will go unseen."""
+
+    seconds: float
+    silent: bool
+
+
+class VirtualQueue:
+    """The estimated work in front of one worker, in seconds of prefill."""
+
+    __slots__ = ("_began", "_entries", "_total")
+
+    def __init__(self) -> None:
+        self._entries: OrderedDict[str, Waiting] = OrderedDict()
+        self._began = 0.0
+        self._total = 0.0
+
+    def __len__(self) -> int:
+        """How many requests are waiting or being prefilled, as far as is known."""
+        return len(self._entries)
+
+    def __contains__(self, request_id: str) -> bool:
+        """Whether the request is still waiting for its first token."""
+        return request_id in self._entries
+
+    def request_ids(self) -> list[str]:
+        """Who waits, the head first."""
+        return list(self._entries)
+
+    def push(self, request_id: str, seconds: float, now: float, *, silent: bool = False) -> None:
+        """Append a request that is estimated to need `seconds` of prefill; an id already here is replaced."""
+        self.remove(request_id, now)
+        self._settle(now)
+        if not self._entries:
+            self._began, self._total = now, 0.0
+        self._entries[request_id] = Waiting(seconds, silent)
+        self._total += seconds
+
+    def started(self, request_id: str, now: float) -> bool:
+        """A first token arrived: the request leaves and the next one begins; False if it was not here."""
+        if request_id not in self._entries:
+            return False
+        self._take(request_id)
+        self._began = now
+        return True
+
+    def remove(self, request_id: str, now: float) -> bool:
+        """The request will not be prefilled (any more): it leaves; False if it was not here."""
+        if request_id not in self._entries:
+            return False
+        if next(iter(self._entries)) == request_id:
+            self._began = now
+        self._take(request_id)
+        return True
+
+    def wait(self, now: float) -> float:
+        """Estimated seconds until a request that is sent now would begin to be prefilled."""
+        if not self._entries:
+            return 0.0
+        elapsed, total = max(0.0, now - self._began), self._total
+        for seconds, silent in self._entries.values():
+            if elapsed < seconds:
+                return max(0.0, total - elapsed)
+            total -= seconds
+            if not silent:
+                break
+            elapsed -= seconds
+        return max(0.0, total)
+
+    def clear(self) -> None:
+        """Forget everybody."""
+        self._entries.clear()
+        self._total = 0.0
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless the total is the sum of what waits."""
+        total = sum(entry.seconds for entry in self._entries.values())
+        if abs(total - self._total) > 1e-6 * max(1.0, total):
+            raise AssertionError("the virtual queue's total is not the sum of its entries")
+
+    def _take(self, request_id: str) -> None:
+        self._total -= self._entries.pop(request_id).seconds
+        if not self._entries:
+            self._total = 0.0
+
+    def _settle(self, now: float) -> None:
+        """Let silent heads leave whose time has run out."""
+        while self._entries:
+            request_id, (seconds, silent) = next(iter(self._entries.items()))
+            if not silent or now - self._began < seconds:
+                return
+            self._began += seconds
+            self._take(request_id)
