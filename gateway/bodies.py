@@ -1,0 +1,197 @@
+"""Reading a request's body: bounded in bytes and in time, whatever encoding it comes in."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Final, Protocol
+
+from aiohttp.web import BaseRequest, RequestPayloadError
+
+from gateway.errors import InvalidRequest, RequestTimeout, RequestTooLarge, UnsupportedEncoding
+
+if sys.version_info >= (3, 14):  # pragma: no cover
+    from compression import zstd
+else:
+    from backports import zstd
+
+BODY_SECONDS: Final = 30.0
+LEAST_BYTES_PER_SECOND: Final = 1024
+"""A body may take BODY_SECONDS, and longer only while it comes at least this fast on average."""
+
+_STEP_BYTES: Final = 256 * 1024
+"""Most that one call of a decoder puts out; between calls the loop serves others."""
+
+_ZSTD_WINDOW_LOG: Final = 23
+"""8 MiB, what RFC 8878 wants every decoder to support; more would let a small body claim much memory."""
+
+
+async def read_body(request: BaseRequest, limit_bytes: int, *, seconds: float = BODY_SECONDS) -> bytes:
+    """The decoded body.
+
+    Raises `RequestTooLarge` past `limit_bytes` (as sent or decoded), `UnsupportedEncoding`, `RequestTimeout` when it
+    comes too slowly, `InvalidRequest` when it is cut or does not decode.
+    """
+    encoding = _encoding(request)
+    if (request.content_length or 0) > limit_bytes:
+        raise _too_large(limit_bytes)
+    if request.content.is_eof():
+        body = _all_here(request)
+        if encoding == "identity" and len(body) <= limit_bytes:
+            return body
+        pieces = _pieces_of(body)
+    else:
+        pieces = _pieces(request, seconds)
+    if encoding != "identity":
+        pieces = _decoded(pieces, encoding)
+    return await _joined(pieces, limit_bytes)
+
+
+def _encoding(request: BaseRequest) -> str:
+    values = request.headers.getall("Content-Encoding", ())
+    encoding = ",".join(values).strip().lower() or "identity"
+    if encoding not in ("identity", *_DECODERS):
+        raise UnsupportedEncoding("Content-Encoding must be one of gzip, deflate, zstd or identity, and not stacked.")
+    return encoding
+
+
+async def _joined(pieces: AsyncIterator[bytes], limit_bytes: int) -> bytes:
+    kept: list[bytes] = []
+    size = 0
+    async for piece in pieces:
+        size += len(piece)
+        if size > limit_bytes:
+            raise _too_large(limit_bytes)
+        kept.append(piece)
+    return kept[0] if len(kept) == 1 else b"".join(kept)
+
+
+def _too_large(limit_bytes: int) -> RequestTooLarge:
+    return RequestTooLarge(f"The body is larger than {limit_bytes} bytes, decoded; that is the limit here.")
+
+
+def _all_here(request: BaseRequest) -> bytes:
+    try:
+        return request.content.read_nowait()
+    except RequestPayloadError:
+        raise _cut() from None
+
+
+def _cut() -> InvalidRequest:
+    return InvalidRequest("The body is cut short or its framing is broken.")
+
+
+async def _pieces_of(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+async def _pieces(request: BaseRequest, seconds: float) -> AsyncIterator[bytes]:
+    """The body as sent, while it comes fast enough."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    received = 0
+    while True:
+        piece = await _next_piece(request, deadline + received / LEAST_BYTES_PER_SECOND)
+        if not piece:
+            return
+        received += len(piece)
+        yield piece
+
+
+async def _next_piece(request: BaseRequest, deadline: float) -> bytes:
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await request.content.readany()
+    except TimeoutError:
+        raise RequestTimeout("The body came too slowly.") from None
+    except RequestPayloadError:
+        raise _cut() from None
+
+
+async def _decoded(pieces: AsyncIterator[bytes], encoding: str) -> AsyncIterator[bytes]:
+    decoder: Decoder | None = None
+    async for piece in pieces:
+        decoder = decoder or _DECODERS[encoding](piece)
+        try:
+            for output in decoder.steps(piece):
+                yield output
+                await asyncio.sleep(0)
+        except (zlib.error, zstd.ZstdError, EOFError):
+            raise _garbled(encoding) from None
+    if decoder is None or not decoder.ended:
+        raise _garbled(encoding)
+
+
+def _garbled(encoding: str) -> InvalidRequest:
+    return InvalidRequest(f"The body is not one complete {encoding} stream.")
+
+
+class Decoder(Protocol):
+    """Decodes a stream piece by piece, in bounded steps."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether exactly one stream was read to its end, with nothing behind it."""
+        ...
+
+    def steps(self, data: bytes) -> Iterator[bytes]:
+        """What `data` decodes to, at most `_STEP_BYTES` at a time."""
+        ...
+
+
+class _Zlib:
+    def __init__(self, window_bits: int) -> None:
+        self._decoder = zlib.decompressobj(window_bits)
+
+    @property
+    def ended(self) -> bool:
+        return self._decoder.eof and not self._decoder.unused_data
+
+    def steps(self, data: bytes) -> Iterator[bytes]:
+        if self._decoder.eof:
+            raise EOFError
+        while True:
+            output = self._decoder.decompress(data, _STEP_BYTES)
+            yield output
+            data = self._decoder.unconsumed_tail
+            # A full step may have left output inside even where no input is left.
+            if not data and len(output) < _STEP_BYTES:
+                return
+
+
+class _Zstd:
+    def __init__(self) -> None:
+        options = {int(zstd.DecompressionParameter.window_log_max): _ZSTD_WINDOW_LOG}
+        self._decoder = zstd.ZstdDecompressor(options=options)
+
+    @property
+    def ended(self) -> bool:
+        return self._decoder.eof and not self._decoder.unused_data
+
+    def steps(self, data: bytes) -> Iterator[bytes]:
+        yield self._decoder.decompress(data, _STEP_BYTES)
+        while not self._decoder.eof and not self._decoder.needs_input:
+            yield self._decoder.decompress(b"", _STEP_BYTES)
+
+
+def _gzip(_first: bytes) -> Decoder:
+    return _Zlib(16 + zlib.MAX_WBITS)
+
+
+def _deflate(first: bytes) -> Decoder:
+    """RFC 9110 means the zlib format; many clients send bare deflate, which hardly ever begins like a zlib header."""
+    wrapped = len(first) >= 2 and first[0] & 0x0F == 8 and int.from_bytes(first[:2], "big") % 31 == 0
+    return _Zlib(zlib.MAX_WBITS if wrapped else -zlib.MAX_WBITS)
+
+
+def _zstd(_first: bytes) -> Decoder:
+    return _Zstd()
+
+
+_DECODERS: Final[dict[str, Callable[[bytes], Decoder]]] = {
+    "gzip": _gzip,
+    "x-gzip": _gzip,
+    "deflate": _deflate,
+    "zstd": _zstd,
+}

@@ -1,0 +1,128 @@
+"""The answer on the client's side of the gateway: head, framing and body, written straight to its transport."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from http import HTTPStatus
+from typing import Final, cast
+
+from aiohttp import HttpVersion11
+from aiohttp.web import BaseRequest, StreamResponse
+
+from gateway.errors import GatewayError, Headers
+
+STALLED_READER_SECONDS: Final = 60.0
+"""How long a client may leave what was sent to it unread before it is given up."""
+
+_STATUS_LINES: Final = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
+_LAST_CHUNK: Final = b"0\r\n\r\n"
+_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+_JSON: Final = b"content-type: application/json\r\n"
+
+
+class Sent:
+    """What a handler returns to aiohttp when the answer is already on its way: all that is left to know is whether
+    the connection stays."""
+
+    __slots__ = ("keep_alive",)
+
+    def __init__(self, keep_alive: bool) -> None:
+        self.keep_alive = keep_alive
+
+    async def prepare(self, _request: BaseRequest) -> None:
+        """Nothing: the head has been written."""
+
+    async def write_eof(self, _data: bytes = b"") -> None:
+        """Nothing: the body has been written."""
+
+
+class ClientAnswer:
+    """One answer to one request. `begin` once, `write` any number of times, the last time with `last`.
+
+    The head leaves together with the first piece of the body, in one write; until then `started` is false and
+    another answer may be given instead.
+    """
+
+    __slots__ = ("_chunked", "_http_1_1", "_pending_head", "_request", "fields", "keep_alive", "started")
+
+    def __init__(self, request: BaseRequest, *, keep_alive: bool) -> None:
+        self._request = request
+        self._http_1_1 = request.version >= HttpVersion11
+        self._chunked = False
+        self._pending_head = b""
+        self.keep_alive = keep_alive and request.keep_alive
+        self.fields = b""
+        """Header lines, each ended by CRLF, that every answer to this request carries."""
+        self.started = False
+
+    def begin(self, status: int, fields: bytes, length: int | None) -> None:
+        """Prepare the head. `length` in bytes; None chunks the body, or ends it by the close for HTTP/1.0."""
+        if length is not None:
+            framing = b"content-length: %d\r\n" % length
+        elif self._http_1_1:
+            self._chunked = True
+            framing = b"transfer-encoding: chunked\r\n"
+        else:
+            self.keep_alive = False
+            framing = b""
+        status_line = _STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status
+        self._pending_head = b"".join((status_line, fields, self.fields, framing, self._connection_line(), b"\r\n"))
+
+    def write(self, payload: bytes, *, last: bool) -> None:
+        """Send a piece of the body; nothing happens when the client is gone."""
+        if self._chunked:
+            framed = b"%x\r\n%b\r\n" % (len(payload), payload) if payload else b""
+            payload = framed + _LAST_CHUNK if last else framed
+        transport = self._request.transport
+        if transport is not None:
+            transport.write(self._pending_head + payload if self._pending_head else payload)
+        self._pending_head = b""
+        self.started = True
+
+    def whole(self, status: int, fields: bytes, body: bytes) -> None:
+        """A complete answer in one write."""
+        self.begin(status, fields, len(body))
+        self.write(body, last=True)
+
+    def error(self, error: GatewayError) -> None:
+        """An answer in the OpenAI error shape. A body that was not read to its end closes the connection."""
+        self._chunked = False
+        self.keep_alive = self.keep_alive and self._request.content.is_eof()
+        self.whole(error.status, _JSON + header_lines(error.headers), error.openai_body())
+
+    def abort(self) -> None:
+        """Reset the connection, so that nobody takes what was sent for a complete answer."""
+        self.keep_alive = False
+        transport = self._request.transport
+        if transport is None:
+            return
+        with contextlib.suppress(OSError):
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        transport.abort()
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the client reads more slowly than the worker writes: its transport is over its high-water mark."""
+        return self._request.protocol.writing_paused
+
+    async def drained(self, seconds: float = STALLED_READER_SECONDS) -> None:
+        """Until the client has caught up; TimeoutError when it does not in `seconds`."""
+        async with asyncio.timeout(seconds):
+            await self._request.writer.drain()
+
+    def sent(self) -> StreamResponse:
+        """What to return to aiohttp."""
+        return cast(StreamResponse, Sent(self.keep_alive))
+
+    def _connection_line(self) -> bytes:
+        if not self.keep_alive:
+            return b"connection: close\r\n"
+        return b"" if self._http_1_1 else b"connection: keep-alive\r\n"
+
+
+def header_lines(headers: Headers) -> bytes:
+    """Header lines of our own making, each ended by CRLF."""
+    return "".join(f"{name}: {value}\r\n" for name, value in headers).encode("latin-1")

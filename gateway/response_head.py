@@ -1,0 +1,68 @@
+"""The head of a worker's answer, read strictly (RFC 9112): what is ambiguous is refused, never guessed at."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from gateway.body_framing import ChunkedFraming, Framing, LengthFraming, UntilCloseFraming
+
+HEAD_LIMIT_BYTES: Final = 64 * 1024
+"""Longest head, status line included."""
+
+_STATUS_LINE: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [\t -~\x80-\xff]*)?")
+_FIELD: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\t -~\x80-\xff]*?)[ \t]*")
+_LENGTH: Final = re.compile(rb"[0-9]{1,15}")
+_BODILESS: Final = frozenset((204, 304))
+
+
+class MalformedAnswer(Exception):
+    """The worker's bytes are not one well-formed answer; the message says what is wrong and quotes nothing."""
+
+
+class ResponseHead(NamedTuple):
+    """Status, header fields (names in lower case, in order), and whether the connection may serve again after it."""
+
+    status: int
+    fields: tuple[tuple[bytes, bytes], ...]
+    keep_alive: bool
+
+    def field(self, name: bytes) -> bytes | None:
+        """The first value of a field, or None."""
+        return next((value for key, value in self.fields if key == name), None)
+
+
+def parse_head(head: bytes) -> ResponseHead:
+    """Read a head without its final empty line; raises `MalformedAnswer`."""
+    status_line, *lines = head.split(b"\r\n")
+    match = _STATUS_LINE.fullmatch(status_line)
+    if match is None:
+        raise MalformedAnswer("its status line is not HTTP/1.x")
+    fields = tuple(_field(line) for line in lines)
+    connection = b",".join(value for name, value in fields if name == b"connection").lower()
+    persistent = b"close" not in connection if match[1] == b"1" else b"keep-alive" in connection
+    return ResponseHead(int(match[2]), fields, persistent)
+
+
+def framing_of(head: ResponseHead) -> Framing:
+    """How the body ends; raises `MalformedAnswer` unless exactly one way is named (or none: at the close)."""
+    codings = [value.lower() for name, value in head.fields if name == b"transfer-encoding"]
+    lengths = {value for name, value in head.fields if name == b"content-length"}
+    if codings and lengths:
+        raise MalformedAnswer("it has both a transfer-encoding and a content-length")
+    if codings and codings != [b"chunked"]:
+        raise MalformedAnswer("its transfer-encoding is not exactly chunked")
+    if len(lengths) > 1 or not all(_LENGTH.fullmatch(length) for length in lengths):
+        raise MalformedAnswer("its content-length is not one number")
+    if head.status in _BODILESS:
+        return LengthFraming(0)
+    if codings:
+        return ChunkedFraming()
+    return LengthFraming(int(lengths.pop())) if lengths else UntilCloseFraming()
+
+
+def _field(line: bytes) -> tuple[bytes, bytes]:
+    match = _FIELD.fullmatch(line)
+    if match is None:
+        raise MalformedAnswer("a header line is not `name: value`")
+    return match[1].lower(), match[2]

@@ -1,0 +1,164 @@
+"""The pool of connections to workers, and one attempt at one worker. No attempt is made twice here but for case C-18:
+a kept connection that the worker closed at the very moment it was used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import Final, NamedTuple
+
+from gateway.upstream_connection import Cause, Connection, Target, UpstreamFault
+
+STALE_AFTER_SECONDS: Final = 0.5
+"""A kept connection that lay idle at least this long and breaks before any byte came back was closed by the worker's
+keep-alive timer; one in brisk use was not, and its break counts as an attempt."""
+
+KEEP_IDLE_SECONDS: Final = 4.0
+"""Shorter than uvicorn's 5 s, so that mostly we are the ones to close."""
+
+KEEP_IDLE_PER_WORKER: Final = 256
+
+
+class Timeouts(NamedTuple):
+    """Seconds allowed for the connection, for the first payload byte, and between two reads after it."""
+
+    connect_seconds: float
+    first_byte_seconds: float
+    idle_seconds: float
+
+
+class Upstream:
+    """Connections by worker. One timer for all of them watches the deadlines, while there are any."""
+
+    def __init__(
+        self,
+        timeouts: Timeouts,
+        *,
+        keep_idle_seconds: float = KEEP_IDLE_SECONDS,
+        stale_after_seconds: float = STALE_AFTER_SECONDS,
+    ) -> None:
+        self._timeouts = timeouts
+        self._keep_idle_seconds = keep_idle_seconds
+        self._stale_after_seconds = stale_after_seconds
+        self._idle: defaultdict[Target, list[Connection]] = defaultdict(list)
+        self._busy: set[Connection] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._tick_seconds = min(0.5, min(timeouts.first_byte_seconds, timeouts.idle_seconds) / 10)
+        self._closed = False
+
+    async def attempt(self, target: Target, head: bytes, body: bytes) -> Connection:
+        """Send one request and wait for its first payload byte (or its end); raises `UpstreamFault`.
+
+        The caller owns the connection from here on and must `release` it, whatever happens.
+        """
+        connection = self._take_idle(target)
+        if connection is not None:
+            idle_seconds = asyncio.get_running_loop().time() - connection.last_byte_at
+            try:
+                return await self._exchange(connection, head, body)
+            except UpstreamFault as fault:
+                stale = fault.cause is Cause.BROKE and not fault.answered and idle_seconds >= self._stale_after_seconds
+                if not stale:
+                    raise
+        return await self._exchange(await self._connect(target), head, body)
+
+    def release(self, connection: Connection) -> None:
+        """Give a connection back: kept when its exchange ended cleanly, closed at once otherwise."""
+        self._busy.discard(connection)
+        target = connection.target
+        if connection.reusable and not self._closed and len(self._idle[target]) < KEEP_IDLE_PER_WORKER:
+            connection.rest()
+            self._idle[target].append(connection)
+            self._watch()
+        else:
+            connection.abort()
+
+    def close(self) -> None:
+        """Close every connection; exchanges under way fail."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for connections in self._idle.values():
+            for connection in tuple(connections):
+                connection.abort()
+        self._idle.clear()
+        for connection in tuple(self._busy):
+            connection.fail(Cause.SHUTDOWN, "the gateway shuts down")
+            connection.abort()
+
+    @property
+    def idle_count(self) -> int:
+        """Connections kept for later."""
+        return sum(map(len, self._idle.values()))
+
+    @property
+    def busy_count(self) -> int:
+        """Connections with an exchange under way."""
+        return len(self._busy)
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError when a kept connection is closed, in use, or filed under another worker."""
+        for target, connections in self._idle.items():
+            for connection in connections:
+                if connection.closed or connection.busy or connection.target != target or connection in self._busy:
+                    raise AssertionError(f"a kept connection to {target} is not idle there")
+
+    async def _exchange(self, connection: Connection, head: bytes, body: bytes) -> Connection:
+        self._busy.add(connection)
+        self._watch()
+        connection.send(
+            head,
+            body,
+            first_byte_seconds=self._timeouts.first_byte_seconds,
+            idle_seconds=self._timeouts.idle_seconds,
+        )
+        try:
+            await connection.answer()
+        except BaseException:
+            self.release(connection)
+            raise
+        return connection
+
+    def _take_idle(self, target: Target) -> Connection | None:
+        """The one used last: it is the least likely to be stale."""
+        connections = self._idle.get(target)
+        while connections:
+            connection = connections.pop()
+            if not connection.closed:
+                return connection
+        return None
+
+    async def _connect(self, target: Target) -> Connection:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._timeouts.connect_seconds):
+                _, connection = await loop.create_connection(
+                    lambda: Connection(target, self._forget), target.host, target.port
+                )
+        except TimeoutError:
+            raise UpstreamFault(Cause.REFUSED, "no connection in time", answered=False) from None
+        except OSError as error:
+            raise UpstreamFault(Cause.REFUSED, f"no connection: {error.strerror}", answered=False) from None
+        return connection
+
+    def _forget(self, connection: Connection) -> None:
+        connections = self._idle.get(connection.target)
+        if connections and connection in connections:
+            connections.remove(connection)
+
+    def _watch(self) -> None:
+        if self._timer is None and not self._closed:
+            self._timer = asyncio.get_running_loop().call_later(self._tick_seconds, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        for connection in tuple(self._busy):
+            connection.expire(now)
+        for connections in self._idle.values():
+            while connections and now - connections[0].last_byte_at > self._keep_idle_seconds:
+                connections.pop(0).abort()
+        if self._busy or any(self._idle.values()):
+            self._watch()

@@ -1,0 +1,268 @@
+"""One connection to a worker and one exchange on it at a time: bytes out, a strict head and the payload back."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from enum import Enum
+from typing import Final, NamedTuple, cast
+
+from gateway.body_framing import Framing, MalformedBody
+from gateway.response_head import HEAD_LIMIT_BYTES, MalformedAnswer, ResponseHead, framing_of, parse_head
+
+Sink = Callable[[bytes], None]
+"""Takes the payload as it comes; `Connection.complete` tells whether it is the last, which may be empty."""
+
+_PENDING_LIMIT_BYTES: Final = 256 * 1024
+_SWITCHING_PROTOCOLS: Final = 101
+_FIRST_FINAL_STATUS: Final = 200
+
+
+class Target(NamedTuple):
+    """Where a worker listens."""
+
+    host: str
+    port: int
+
+
+class Cause(Enum):
+    """Why an exchange failed."""
+
+    REFUSED = "refused"
+    BROKE = "broke"
+    SILENT = "silent"
+    MALFORMED = "malformed"
+    SHUTDOWN = "shutdown"
+
+
+class UpstreamFault(Exception):
+    """An exchange that failed. `answered`: some byte of an answer had arrived before."""
+
+    def __init__(self, cause: Cause, message: str, *, answered: bool) -> None:
+        super().__init__(message)
+        self.cause = cause
+        self.answered = answered
+
+
+class Connection(asyncio.Protocol):
+    """A connection's whole life. Whoever sends on it awaits `answer`, attaches a sink, and awaits `wait` until
+    `complete` or `fault` is set; then it goes back to the pool or is dropped.
+    """
+
+    __slots__ = (
+        "_head_bytes",
+        "_idle_seconds",
+        "_loop",
+        "_on_lost",
+        "_paused",
+        "_pending",
+        "_pending_bytes",
+        "_sink",
+        "_transport",
+        "_waiter",
+        "answered",
+        "busy",
+        "closed",
+        "complete",
+        "deadline",
+        "fault",
+        "framing",
+        "head",
+        "last_byte_at",
+        "target",
+    )
+
+    def __init__(self, target: Target, on_lost: Callable[[Connection], None]) -> None:
+        self.target = target
+        self.closed = False
+        self.busy = False
+        self.last_byte_at = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._idle_seconds = 0.0
+        self._reset()
+
+    def _reset(self) -> None:
+        self.answered = False
+        self.complete = False
+        self.fault: UpstreamFault | None = None
+        self.head: ResponseHead | None = None
+        self.framing: Framing | None = None
+        self.deadline = math.inf
+        self._head_bytes = b""
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._sink: Sink | None = None
+        self._paused = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    # The exchange, as its owner sees it
+
+    def send(self, head: bytes, body: bytes, *, first_byte_seconds: float, idle_seconds: float) -> None:
+        """Begin an exchange. Until a payload byte comes, `first_byte_seconds` count; after it, the idle time."""
+        self._reset()
+        self.busy = True
+        self._idle_seconds = idle_seconds
+        self.last_byte_at = self._loop.time()
+        self.deadline = self.last_byte_at + first_byte_seconds
+        if self._transport is None or self.closed:
+            self.fail(Cause.BROKE, "the connection was closed")
+        else:
+            self._transport.writelines((head, body))
+
+    async def answer(self) -> ResponseHead:
+        """The head, once the first payload byte or the end of the body is here too; raises `UpstreamFault`."""
+        while self.fault is None and not self._pending and not self.complete:
+            await self.wait()
+        if self.head is None or (self.fault is not None and not self._pending):
+            raise self.fault or UpstreamFault(Cause.BROKE, "the connection ended", answered=self.answered)
+        return self.head
+
+    def attach(self, sink: Sink) -> None:
+        """Hand everything that came so far to `sink`, and what comes from now on as it comes."""
+        self._sink = sink
+        pending, self._pending = self._pending, []
+        if pending or self.complete:
+            sink(b"".join(pending))
+        if self._paused:
+            self.resume()
+
+    async def wait(self) -> None:
+        """Until something happens that the owner must look at: the end, a fault, or a call of `wake`."""
+        self._waiter = self._loop.create_future()
+        await self._waiter
+
+    def wake(self) -> None:
+        """Let the owner look."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def pause(self) -> None:
+        """Read no more from the worker until `resume`; no timeout counts meanwhile."""
+        self._paused = True
+        self.deadline = math.inf
+        if self._transport is not None and not self.closed:
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        self._paused = False
+        self.deadline = self._loop.time() + self._idle_seconds
+        if self._transport is not None and not self.closed:
+            self._transport.resume_reading()
+
+    @property
+    def reusable(self) -> bool:
+        """Whether another exchange may follow: this one ended cleanly, and nothing is left on the way."""
+        return (
+            self.complete
+            and self.fault is None
+            and not self.closed
+            and self.head is not None
+            and self.head.keep_alive
+            and self.framing is not None
+            and not self.framing.excess
+            and self._transport is not None
+            and self._transport.get_write_buffer_size() == 0
+        )
+
+    def rest(self) -> None:
+        """End the exchange and keep the connection for another."""
+        self._reset()
+        self.busy = False
+
+    def abort(self) -> None:
+        """Close at once: the worker learns of it with its next packet."""
+        self.busy = False
+        self._sink = None
+        if self._transport is not None and not self.closed:
+            self.closed = True
+            self._transport.abort()
+
+    def expire(self, now: float) -> None:
+        """Fail the exchange when its deadline has passed."""
+        if now >= self.deadline and self.fault is None and not self.complete:
+            self.fail(Cause.SILENT, "no byte came in time")
+            self.abort()
+
+    # What the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Remember the transport."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse and pass on; anything out of place fails the exchange and closes the connection."""
+        if not self.busy or self.complete or self.fault is not None:
+            # Bytes that belong to no exchange: nothing on this connection can be trusted any more.
+            self.abort()
+            return
+        self.answered = True
+        self.last_byte_at = self._loop.time()
+        try:
+            self._take(data)
+        except (MalformedAnswer, MalformedBody) as error:
+            self.fail(Cause.MALFORMED, str(error))
+            self.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The end of the connection ends an exchange: well only if the body ends by it."""
+        self.closed = True
+        self._on_lost(self)
+        if not self.busy or self.complete or self.fault is not None:
+            return
+        if error is None and self.framing is not None and self.framing.closed():
+            self.complete = True
+            if self._sink is not None:
+                self._sink(b"")
+            self.wake()
+        else:
+            self.fail(Cause.BROKE, "the connection ended before the answer did")
+
+    def _take(self, data: bytes) -> None:
+        if self.framing is None:
+            data = self._take_head(self._head_bytes + data)
+        if self.framing is None:
+            return
+        payload = self.framing.feed(data) if data else b""
+        self.complete = self.framing.complete
+        if payload or self.complete:
+            self.deadline = self.last_byte_at + self._idle_seconds
+            self._pass_on(payload)
+
+    def _take_head(self, data: bytes) -> bytes:
+        """Read the head if it is all here; returns what follows it. Interim answers (1xx) are read and forgotten."""
+        while True:
+            end = data.find(b"\r\n\r\n", 0, HEAD_LIMIT_BYTES)
+            if end < 0:
+                if len(data) >= HEAD_LIMIT_BYTES:
+                    raise MalformedAnswer(f"its head is longer than {HEAD_LIMIT_BYTES} bytes")
+                self._head_bytes = data
+                return b""
+            head = parse_head(data[:end])
+            data = data[end + 4 :]
+            if head.status >= _FIRST_FINAL_STATUS:
+                self.head, self.framing, self._head_bytes = head, framing_of(head), b""
+                return data
+            if head.status == _SWITCHING_PROTOCOLS:
+                raise MalformedAnswer("it wants to switch protocols")
+
+    def _pass_on(self, payload: bytes) -> None:
+        if self._sink is not None:
+            self._sink(payload)
+        elif payload:
+            self._pending.append(payload)
+            self._pending_bytes += len(payload)
+            if self._pending_bytes > _PENDING_LIMIT_BYTES and not self.complete:
+                self.pause()
+        if self.complete or self._sink is None:
+            self.wake()
+
+    def fail(self, cause: Cause, message: str) -> None:
+        """End the exchange as failed, if it has not ended yet."""
+        if self.fault is None:
+            self.complete = False
+            self.fault = UpstreamFault(cause, message, answered=self.answered)
+            self.wake()
