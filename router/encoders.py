@@ -31,8 +31,9 @@ CHECK_TEXTS = (
 
 def pack(ids: Iterable[int]) -> bytes:
     """Token ids as little-endian u32 bytes; ValueError for an id outside 0…2³²−1."""
+    values = array("I")
     try:
-        values = array("I", ids)
+        values.extend(ids)
     except OverflowError as error:
         raise ValueError("a token id must be between 0 and 4294967295") from error
     if sys.byteorder == "big":
