@@ -11,7 +11,7 @@ Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=1)]
 
 
-class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Section(Struct, frozen=True, forbid_unknown_fields=True):
     """A mapping in the file; a field it does not know is an error."""
 
 
@@ -190,7 +190,7 @@ class Log(Section, frozen=True):
     ] = 1.0
 
 
-class Config(Section, frozen=True):
+class Config(Section, frozen=True, kw_only=True):
     """The whole file."""
 
     listen: Listen = field(default_factory=Listen)
