@@ -1,0 +1,54 @@
+"""The end of an answer: end tokens, stop strings, and the bound on its length."""
+
+from __future__ import annotations
+
+from backends.answer import Answer, Piece
+from tests.backends.test_detokenise import Bytes
+
+END = 0
+
+
+def said(tokens: bytes, *, stops: tuple[str, ...] = (), max_tokens: int = 100, end_ids=frozenset({END}), decoder=None):
+    answer = Answer(decoder or Bytes(), end_ids=end_ids, stops=stops, max_tokens=max_tokens)
+    return [answer.push(token) for token in tokens]
+
+
+def test_an_end_token_ends_the_answer_and_has_no_text():
+    """Trap 20: the reason is `stop`, and `<|im_end|>` is not shown."""
+    assert said(b"a\0") == [Piece("a", None, None), Piece("", "stop", None)]
+
+
+def test_an_ignored_end_token_is_a_token_like_others():
+    """With ignore_eos there are no end ids."""
+    assert said(b"\0b", end_ids=frozenset())[1] == Piece("b", None, None)
+
+
+def test_the_bound_ends_the_answer():
+    """The last allowed token is shown, with `length`."""
+    assert said(b"ab", max_tokens=2) == [Piece("a", None, None), Piece("b", "length", None)]
+
+
+def test_what_was_held_for_a_stop_string_is_shown_at_the_bound():
+    """It did not become one."""
+    assert said(b"ab", stops=("bc",), max_tokens=2)[-1] == Piece("b", "length", None)
+
+
+def test_what_was_held_is_shown_before_an_end_token():
+    """The end token proves that the stop string will not come."""
+    assert said(b"ab\0", stops=("bc",))[-1] == Piece("b", "stop", None)
+
+
+def test_a_stop_string_with_the_last_token_is_a_stop():
+    """Not `length`: the answer is whole."""
+    assert said(b"abc", stops=("bc",), max_tokens=3)[-1] == Piece("", "stop", "bc")
+
+
+def test_an_end_token_at_the_bound_is_a_stop():
+    """The model had finished."""
+    assert said(b"a\0", max_tokens=2)[-1] == Piece("", "stop", None)
+
+
+def test_without_a_decoder_there_are_tokens_and_no_text():
+    """Benchmarks of the engine alone need no tokeniser."""
+    answer = Answer(None, end_ids=frozenset(), stops=("a",), max_tokens=2)
+    assert [answer.push(97), answer.push(97)] == [Piece("", None, None), Piece("", "length", None)]
