@@ -9,10 +9,10 @@ import torch
 
 from backends.kernels.interface import Kernels
 from backends.kernels.reference import ReferenceKernels
-from backends.kv_cache import KvCache, block_bytes
 from backends.model.config import ModelRefusedError
 from backends.model.dtypes import choose_dtype
 from backends.model.gguf_weights import load_gguf
+from backends.model.kv_cache import KvCache, block_bytes
 from backends.model.llama import Llama
 from backends.sampler import Draw, choose_tokens
 from backends.step_tensors import build_step

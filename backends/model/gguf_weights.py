@@ -35,7 +35,7 @@ def load_gguf(path: Path, dtype: torch.dtype) -> LoadedWeights:
     """
     with GgufFile.open(path) as file:
         infos = dict(file.tensors)
-        config = config_from_gguf(file.metadata, _embedding_rows(path, infos))
+        config = config_from_gguf(file.metadata, _embedding_rows(infos))
     reader = _TensorReader(path, infos, dtype)
     weights = _weights(reader, config)
     reader.refuse_unread()
@@ -80,10 +80,9 @@ class _TensorReader:
             raise ModelRefusedError(f"{self._path}: tensor {name!r} belongs to a part of the model not supported here")
 
 
-def _embedding_rows(path: Path, infos: Mapping[str, TensorInfo]) -> int:
-    if EMBEDDING not in infos:
-        raise ModelRefusedError(f"{path}: tensor {EMBEDDING!r} is missing")
-    return infos[EMBEDDING].shape[0]
+def _embedding_rows(infos: Mapping[str, TensorInfo]) -> int:
+    """The vocabulary's size; any number without an embedding, as reading it will then say that it is missing."""
+    return infos[EMBEDDING].shape[0] if EMBEDDING in infos else 1
 
 
 def _floats(path: Path, info: TensorInfo) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:

@@ -2,7 +2,8 @@
 
 transformers is an oracle, not a dependency of Homing. To write the file anew, from the repository's root:
 
-    python3 -m venv /tmp/oracle && /tmp/oracle/bin/pip install transformers==5.24.0 accelerate gguf==0.19.0 torch==2.13.0
+    python3 -m venv /tmp/oracle
+    /tmp/oracle/bin/pip install transformers==5.24.0 accelerate gguf==0.19.0 torch==2.13.0
     /tmp/oracle/bin/python tests/data/golden/make_smollm2_logits.py /path/to/SmolLM2-135M-Instruct.Q4_1.gguf
 """
 

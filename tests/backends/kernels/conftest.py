@@ -1,0 +1,26 @@
+"""Every set of kernels that runs on this machine, for tests that all of them must pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from backends.kernels.interface import Kernels
+from backends.kernels.reference import ReferenceKernels
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tests share the machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(params=["reference"])
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    """One implementation after the other."""
+    return ReferenceKernels()

@@ -1,0 +1,67 @@
+"""The model's shape from GGUF metadata, and the shapes that are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from backends.model.config import ModelRefusedError, config_from_gguf
+
+
+def build_metadata(**changes: Any) -> dict[str, Any]:
+    """A small Llama's metadata; a change of None removes a field (dots written as `__`)."""
+    fields = {
+        "general.architecture": "llama",
+        "llama.block_count": 4,
+        "llama.context_length": 512,
+        "llama.embedding_length": 96,
+        "llama.feed_forward_length": 256,
+        "llama.attention.head_count": 6,
+        "llama.attention.head_count_kv": 2,
+        "llama.attention.layer_norm_rms_epsilon": 1e-6,
+        "llama.rope.freq_base": 500_000.0,
+    }
+    fields.update({name.replace("__", "."): change for name, change in changes.items()})
+    return {name: field for name, field in fields.items() if field is not None}
+
+
+def test_every_size_is_read():
+    """Sizes come from the metadata, the vocabulary from the embedding."""
+    config = config_from_gguf(build_metadata(), 1000)
+    assert (config.layers, config.hidden_size, config.intermediate_size) == (4, 96, 256)
+    assert (config.heads, config.kv_heads, config.head_size, config.qkv_size) == (6, 2, 16, 160)
+    assert (config.vocab_size, config.context_tokens) == (1000, 512)
+    assert (config.rope_base, config.norm_epsilon) == (500_000.0, 1e-6)
+
+
+def test_what_old_files_leave_out_has_the_family_s_defaults():
+    """No head_count_kv means no sharing; no freq_base means 10,000; key_length may differ from the hidden share."""
+    bare = build_metadata(llama__attention__head_count_kv=None, llama__rope__freq_base=None)
+    config = config_from_gguf(bare, 10)
+    assert (config.kv_heads, config.rope_base) == (6, 10_000.0)
+    assert config_from_gguf(build_metadata(llama__attention__key_length=32), 10).head_size == 32
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"general__architecture": "mamba"}, "architecture 'mamba' is not supported"),
+        ({"general__architecture": None}, "architecture None is not supported"),
+        ({"llama__block_count": None}, "llama.block_count is None"),
+        ({"llama__block_count": 0}, "llama.block_count is 0"),
+        ({"llama__context_length": "long"}, "llama.context_length is 'long'"),
+        ({"llama__attention__layer_norm_rms_epsilon": None}, "layer_norm_rms_epsilon is None"),
+        ({"llama__attention__head_count_kv": 4}, "6 attention heads cannot share 4"),
+        ({"llama__attention__key_length": 15}, "head size of 15 is odd"),
+        ({"llama__rope__dimension_count": 8}, "rope.dimension_count 8 differs from the head size 16"),
+        ({"llama__attention__value_length": 8}, "value_length 8 differs"),
+        ({"llama__expert_count": 8}, "mixture of experts"),
+        ({"llama__rope__scaling__type": "linear"}, "rope scaling 'linear'"),
+        ({"llama__attention__sliding_window": 4096}, "sliding-window attention"),
+    ],
+)
+def test_what_cannot_be_computed_is_refused_by_name(change: dict[str, Any], named: str):
+    """A part that would be ignored would give wrong answers."""
+    with pytest.raises(ModelRefusedError, match=named):
+        config_from_gguf(build_metadata(**change), 10)

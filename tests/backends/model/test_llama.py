@@ -1,0 +1,128 @@
+"""The forward pass: against transformers on the real model, and against itself in other batches and chunks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from backends.kernels.reference import ReferenceKernels
+from backends.model.gguf_weights import load_gguf
+from backends.model.llama import Llama, rope_frequencies
+from backends.runner import TorchRunner
+from backends.step_tensors import build_step
+from backends.types import Batch, ScheduledSequence
+from tests.backends.tensor_builders import TINY, build_runner, build_sequence, generate, run_chunk
+
+GOLDEN: dict[str, Any] = json.loads(
+    (Path(__file__).parents[2] / "data" / "golden" / "smollm2_logits.json").read_text(encoding="utf-8")
+)
+TOLERANCE = 1e-4
+BLOCK_TOKENS = 16
+END_OF_ANSWER = 2
+
+
+@pytest.fixture(scope="module")
+def smollm2(smollm2_path: Path) -> TorchRunner:
+    """SmolLM2 in float32."""
+    loaded = load_gguf(smollm2_path, torch.float32)
+    runner = TorchRunner(Llama(loaded.config, loaded.weights, ReferenceKernels()))
+    runner.allocate(64, BLOCK_TOKENS)
+    return runner
+
+
+@torch.inference_mode()
+def logits_from(runner: TorchRunner, ids: list[int], first_row: int) -> torch.Tensor:
+    """Logits of a whole prompt from `first_row` on."""
+    table = list(range(1, len(ids) // BLOCK_TOKENS + 2))
+    item = ScheduledSequence(build_sequence(ids, table), 0, len(ids), True)
+    step = build_step(Batch([item]), BLOCK_TOKENS)._replace(sample_rows=torch.arange(first_row, len(ids)))
+    return runner.model.forward(step, runner.cache.layers)
+
+
+@pytest.mark.parametrize("golden", GOLDEN["logits"], ids=lambda golden: golden["name"])
+def test_logits_are_those_of_transformers(smollm2: TorchRunner, golden: dict[str, Any]):
+    """The twenty best logits and the normaliser of each stored position, within 1e-4; the best token the same."""
+    logits = logits_from(smollm2, golden["ids"], golden["first_position"])
+    best_ids = torch.tensor(golden["top_ids"])
+    assert (logits.gather(1, best_ids) - torch.tensor(golden["top_logits"])).abs().max() <= TOLERANCE
+    assert (logits.logsumexp(-1) - torch.tensor(golden["logsumexp"])).abs().max() <= TOLERANCE
+    assert torch.equal(logits.argmax(-1), best_ids[:, 0])
+
+
+@pytest.mark.parametrize("golden", GOLDEN["answers"], ids=lambda golden: golden["question"])
+def test_greedy_answers_are_those_of_transformers(smollm2: TorchRunner, golden: dict[str, Any]):
+    """The whole answer, decoded step by step through the paged cache."""
+    sequence = build_sequence(golden["ids"], range(1, 20))
+    answer = generate(smollm2, sequence, len(golden["answer_ids"]) + 1)
+    assert answer == [*golden["answer_ids"], END_OF_ANSWER]
+
+
+def test_the_capital_of_france_is_paris():
+    """What the golden answers say, so that nobody regenerates them into nonsense."""
+    texts = {answer["question"]: answer["text"] for answer in GOLDEN["answers"]}
+    assert texts["What is the capital of France?"] == "The capital of France is Paris."
+    assert "Red, Blue, and Yellow" in texts["List three primary colours."]
+
+
+@pytest.mark.parametrize("cuts", [[23], [1, 22], [4, 8, 8, 3], [1] * 23])
+def test_chunks_give_the_same_token_as_one_prefill(cuts: list[int]):
+    """However a prompt is cut, its next token and what follows are the same."""
+    prompt = [(7 * index) % TINY.vocab_size for index in range(23)]
+    want = generate(build_runner(), build_sequence(prompt, range(1, 9)), 5)
+    runner, sequence, start = build_runner(), build_sequence(prompt, range(1, 9)), 0
+    token = None
+    for count in cuts:
+        token = run_chunk(runner, sequence, start, start + count)
+        start += count
+    assert token is not None
+    assert token.token_id == want[0]
+
+
+def test_a_cached_prefix_gives_the_same_token_as_a_full_prefill():
+    """A second sequence points at the first one's blocks and computes only the rest."""
+    runner = build_runner()
+    prompt = [(5 * index) % TINY.vocab_size for index in range(16)]
+    run_chunk(runner, build_sequence(prompt[:12], [3, 1, 2]), 0, 12)
+    shared = run_chunk(runner, build_sequence(prompt, [3, 1, 2, 9]), 12, 16)
+    assert shared == run_chunk(runner, build_sequence(prompt, [4, 5, 6, 7]), 0, 16)
+
+
+def test_sequences_of_one_step_may_share_what_the_step_writes():
+    """All keys and values of a layer are written before any is read: a sibling may start behind an unfinished one."""
+    runner, alone = build_runner(), build_runner()
+    prompt = [(11 * index) % TINY.vocab_size for index in range(8)]
+    first, second = build_sequence(prompt[:4], [1]), build_sequence(prompt, [1, 2])
+    both = runner.execute(Batch([ScheduledSequence(first, 0, 4, True), ScheduledSequence(second, 4, 4, True)]))
+    assert both[1] == run_chunk(alone, build_sequence(prompt, [3, 4]), 0, 8)
+
+
+def test_neighbours_in_a_batch_change_nothing():
+    """Prefill, chunk and decodes together give each sequence what it gets alone."""
+    prompts = [[(number * index) % TINY.vocab_size for index in range(5 * number)] for number in (1, 2, 3, 4)]
+    tables = [list(range(6 * number + 1, 6 * number + 7)) for number in range(4)]
+    alone = [generate(build_runner(), build_sequence(ids, table), 1)[0] for ids, table in zip(prompts, tables)]
+    runner = build_runner()
+    items = [ScheduledSequence(build_sequence(ids, table), 0, len(ids), True) for ids, table in zip(prompts, tables)]
+    assert [token.token_id for token in runner.execute(Batch(items)) if token] == alone
+
+
+def test_only_rows_that_sample_meet_the_head():
+    """A step of which nothing samples gives no logits at all."""
+    runner = build_runner()
+    step = build_step(Batch([ScheduledSequence(build_sequence([1, 2, 3], [1]), 0, 2, False)]), 4)
+    with torch.inference_mode():
+        assert runner.model.forward(step, runner.cache.layers).shape == (0, TINY.vocab_size)
+
+
+def test_rope_divisors_slow_their_frequencies_down():
+    """The first pair turns one radian a token, later pairs slower; a divisor of 4 makes a pair four times slower."""
+    plain = rope_frequencies(TINY, None)
+    assert plain[0] == 1.0
+    assert plain.tolist() == pytest.approx([10_000.0 ** -(index / 4) for index in range(4)])
+    assert torch.equal(
+        rope_frequencies(TINY, torch.tensor([1.0, 1.0, 4.0, 4.0])) / plain, torch.tensor([1, 1, 0.25, 0.25])
+    )
