@@ -81,8 +81,8 @@ class Engine:
 
     def abort(self, request_id: str) -> bool:
         """End a request at once, in whatever state it is; no further delta comes. False when there is none."""
-        siblings = self._live.get(request_id, [])
-        for sequence in tuple(siblings):
+        siblings = tuple(self._live.get(request_id, ()))
+        for sequence in siblings:
             self._end(sequence, "abort", self._clock())
         return bool(siblings)
 
