@@ -85,6 +85,7 @@ class Fleet:
         self._facts = dict(facts)
         self._workers: dict[str, Worker] = {}
         self._listeners: list[Listener] = []
+        self._bases: dict[str, str] | None = None
 
     # Membership
 
@@ -129,11 +130,13 @@ class Fleet:
     # What placement needs
 
     def view(self, model: str) -> FleetView:
-        """The workers that this model (or adapter) is sent to, ready or not; empty for an unknown model."""
-        facts = self.facts(model)
-        return FleetView(
-            tuple(worker.view(model, facts) for worker in self._workers.values() if worker.configured_for(model))
-        )
+        """The workers that this model is sent to, ready or not; empty for an unknown model.
+
+        For an adapter they are all of its base's, those without it as not ready: both share one ring.
+        """
+        facts, base = self.facts(model), self.base_model(model)
+        serving = (worker for worker in self._workers.values() if worker.configured_for(base))
+        return FleetView(tuple([worker.view(model, facts) for worker in serving]))
 
     def lease(self, name: str) -> Lease:
         """A slot at a worker, to be used with `async with`; `UnknownWorker` when it has gone."""
@@ -195,7 +198,7 @@ class Fleet:
 
     def knows(self, model: str) -> bool:
         """Whether the model is configured or some worker listed it: an unknown one is a 404, not a 503."""
-        return (model in self._facts and model != ANY_MODEL) or any(True for _ in self._serving(model))
+        return (model in self._facts and model != ANY_MODEL) or model in self._known_bases()
 
     def card(self, model: str) -> ModelCard | None:
         """The merged card of a model, or None while no worker has listed it."""
@@ -204,8 +207,7 @@ class Fleet:
 
     def base_model(self, model: str) -> str:
         """The model an adapter belongs to, or the model itself."""
-        card = self.card(model)
-        return card.parent if card is not None and card.parent is not None else model
+        return self._known_bases().get(model, model)
 
     def check_integrity(self) -> None:
         """Raise AssertionError, naming the worker, when a count or a picture disagrees with the record."""
@@ -213,6 +215,12 @@ class Fleet:
         wrong += [problem for worker in self._workers.values() for problem in worker.problems()]
         if wrong:
             raise AssertionError("; ".join(wrong))
+
+    def _known_bases(self) -> dict[str, str]:
+        """Base by model or adapter, over all cards; kept until some worker's list changes."""
+        if self._bases is None:
+            self._bases = {card.id: card.parent or card.id for card in self.models()}
+        return self._bases
 
     def _serving(self, model: str) -> Iterable[Worker]:
         return (worker for worker in self._workers.values() if worker.serves(model))
@@ -239,5 +247,6 @@ class Fleet:
 
     def _tell(self, kind: ChangeKind, worker: Worker, reason: str = "") -> None:
         worker.changed()
+        self._bases = None
         for listener in tuple(self._listeners):
             listener(Change(kind, worker, reason))
