@@ -34,6 +34,9 @@ class Cause(Enum):
     SILENT = "silent"
     MALFORMED = "malformed"
     SHUTDOWN = "shutdown"
+    """The gateway's own end, not the worker's fault."""
+    CLIENT = "client"
+    """The caller's fault, not the worker's."""
 
 
 class UpstreamFault(Exception):
@@ -112,22 +115,28 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.writelines((head, body))
 
-    async def answer(self) -> ResponseHead:
-        """The head, once the first payload byte or the end of the body is here too; raises `UpstreamFault`."""
+    async def answer(self) -> None:
+        """Until the head and the first payload byte, or the end of the body, are here; raises `UpstreamFault`."""
         while self.fault is None and not self._pending and not self.complete:
             await self.wait()
-        if self.head is None or (self.fault is not None and not self._pending):
-            raise self.fault or UpstreamFault(Cause.BROKE, "the connection ended", answered=self.answered)
+        if self.fault is not None and not self._pending:
+            raise self.fault
+
+    @property
+    def answered_head(self) -> ResponseHead:
+        """The head, after `answer`."""
+        if self.head is None:
+            raise RuntimeError("no answer yet")
         return self.head
 
     def attach(self, sink: Sink) -> None:
         """Hand everything that came so far to `sink`, and what comes from now on as it comes."""
+        if self._paused:
+            self.resume()
         self._sink = sink
         pending, self._pending = self._pending, []
         if pending or self.complete:
             sink(b"".join(pending))
-        if self._paused:
-            self.resume()
 
     async def wait(self) -> None:
         """Until something happens that the owner must look at: the end, a fault, or a call of `wake`."""

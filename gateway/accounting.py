@@ -1,0 +1,252 @@
+"""What a request cost. Its bill is opened before anything else happens and closed after everything, exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final
+
+from prometheus_client import Gauge
+
+from gateway.errors import GatewayError
+from gateway.logs import RequestLine
+from gateway.metrics import Metrics
+from gateway.tenants import Tenant
+from gateway.wire import Call, Usage
+from router.core import Placement, Prompt
+from router.router import Router
+
+CLIENT_GONE: Final = 499
+"""nginx's number for a caller that left; never sent, only counted."""
+
+BROKEN_STREAM: Final = 502
+"""What an answer counts as that broke off after its head, whatever status the head said."""
+
+_FAULT: Final = 500
+
+
+class Accounts:
+    """Opens bills and books them: metrics, and a line in the log. `clock` gives monotonic seconds."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        write_line: Callable[[RequestLine], None] | None = None,
+        learn: Callable[[str, Prompt, int], None] | None = None,
+    ) -> None:
+        """`learn` is told model, prompt and the worker's count of its tokens, after each answer that has one."""
+        self.metrics = metrics
+        self.clock = clock
+        self.write_line = write_line
+        self.learn = learn
+        self.open_bills = 0
+
+    def open(self, request_id: str) -> Bill:
+        """A new bill, to be used with `with`."""
+        return Bill(self, request_id)
+
+
+class Bill:
+    """One request's account, a context manager around its whole life.
+
+    Times are monotonic seconds. `status` is what the caller was told, or would have been. What is not known yet is
+    None or empty; metrics count an empty tenant or model as `other`.
+    """
+
+    __slots__ = (
+        "_accounts",
+        "_in_flight",
+        "_last_event_at",
+        "_mark_at",
+        "_router",
+        "call",
+        "error",
+        "finished_well",
+        "opened_at",
+        "placement",
+        "prompt",
+        "request_id",
+        "status",
+        "tenant",
+        "tries",
+        "ttft_seconds",
+        "usage",
+    )
+
+    def __init__(self, accounts: Accounts, request_id: str) -> None:
+        self._accounts = accounts
+        self._router: Router | None = None
+        self._in_flight: Gauge | None = None
+        self._last_event_at: float | None = None
+        self.opened_at = self._mark_at = accounts.clock()
+        self.request_id = request_id
+        self.status = 0
+        self.finished_well = False
+        self.error: str | None = None
+        self.tenant: Tenant | None = None
+        self.call: Call | None = None
+        self.prompt: Prompt | None = None
+        self.placement: Placement | None = None
+        self.tries = 0
+        self.ttft_seconds: float | None = None
+        self.usage: Usage | None = None
+
+    def __enter__(self) -> Bill:
+        self._accounts.open_bills += 1
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.finished_well = False
+            self.status, self.error = _blame(error)
+        try:
+            self._settle(self._accounts.clock())
+        finally:
+            self._accounts.open_bills -= 1
+
+    # In the order of a request's life
+
+    def stage(self, name: str) -> None:
+        """The stage `name` ends here; what the gateway took for it is counted."""
+        now = self._accounts.clock()
+        self._accounts.metrics.overhead_seconds.labels(name).observe(now - self._mark_at)
+        self._mark_at = now
+
+    def resume(self) -> None:
+        """A stage begins here: what passed since the last one was not the gateway's own time."""
+        self._mark_at = self._accounts.clock()
+
+    def asked(self, call: Call) -> None:
+        """The request is readable and its model is known: it counts as in flight."""
+        self.call = call
+        self._in_flight = self._accounts.metrics.requests_in_flight.labels(call.model)
+        self._in_flight.inc()
+
+    def placed(self, placement: Placement, router: Router) -> None:
+        """A worker was chosen; `router` must be told how it ends."""
+        if self.tries == 0:
+            self.stage("place")
+        self.tries += 1
+        self.placement = placement
+        self._router = router
+        self._accounts.metrics.placements_total.labels(self.model, placement.reason).inc()
+
+    def first_token(self, now: float) -> None:
+        """The first output reached the gateway."""
+        self._last_event_at = now
+        self.ttft_seconds = now - self.opened_at
+        if self._router is not None:
+            self._router.first_token(self.request_id, now)
+        if self.placement is not None:
+            metric = self._accounts.metrics.time_to_first_token_seconds
+            metric.labels(self.tenant_name, self.model, self.placement.reason).observe(self.ttft_seconds)
+
+    def more_tokens(self, now: float) -> None:
+        """Another piece of output reached the gateway, after the first."""
+        if self._last_event_at is not None:
+            self._accounts.metrics.inter_token_latency_seconds.labels(self.model).observe(now - self._last_event_at)
+        self._last_event_at = now
+
+    def answered(self, status: int, usage: Usage | None) -> None:
+        """The worker's answer has passed, whole."""
+        self.status = status
+        self.usage = usage
+        self.finished_well = status < 400
+
+    def broke(self, status: int, error: str) -> None:
+        """The answer ended otherwise, and the caller was told in whatever way was left."""
+        self.status = status
+        self.error = error
+
+    @property
+    def model(self) -> str:
+        """The model as a metric label."""
+        return self.call.model if self.call is not None else ""
+
+    @property
+    def tenant_name(self) -> str:
+        """The tenant as a metric label."""
+        return self.tenant.name if self.tenant is not None else ""
+
+    # Closing
+
+    def _settle(self, now: float) -> None:
+        metrics = self._accounts.metrics
+        self._tell_router(now)
+        if self._in_flight is not None:
+            self._in_flight.dec()
+        metrics.requests_total.labels(self.tenant_name, self.model, str(self.status)).inc()
+        metrics.request_duration_seconds.labels(self.tenant_name, self.model).observe(now - self.opened_at)
+        if self.finished_well:
+            self._count_tokens()
+        if self._accounts.write_line is not None:
+            self._accounts.write_line(self._line(now))
+
+    def _tell_router(self, now: float) -> None:
+        router, usage = self._router, self.usage
+        if router is None:
+            return
+        if not self.finished_well:
+            router.cancelled(self.request_id, now)
+            return
+        off = router.finished(
+            self.request_id,
+            now,
+            reported_cached_tokens=usage.cached_tokens if usage is not None else None,
+            prompt_tokens=usage.prompt_tokens if usage is not None else None,
+            output_tokens=usage.completion_tokens if usage is not None else None,
+        )
+        if off is not None:
+            self._accounts.metrics.prediction_error_blocks.labels(self.model).observe(off.error_blocks)
+
+    def _count_tokens(self) -> None:
+        accounts, placement, usage = self._accounts, self.placement, self.usage
+        metrics, labels = accounts.metrics, (self.tenant_name, self.model)
+        if placement is not None:
+            outcome = "home" if placement.at_home else "away"
+            metrics.affinity_placements_total.labels(*labels, outcome).inc()
+            metrics.predicted_cached_tokens_total.labels(*labels).inc(placement.predicted_cached_tokens)
+        if usage is None:
+            return
+        metrics.prompt_tokens_total.labels(*labels).inc(usage.prompt_tokens)
+        metrics.completion_tokens_total.labels(*labels).inc(usage.completion_tokens)
+        metrics.cached_tokens_total.labels(*labels).inc(usage.cached_tokens or 0)
+        call, prompt = self.call, self.prompt
+        if accounts.learn is not None and prompt is not None and call is not None and not call.batch:
+            accounts.learn(call.model, prompt, usage.prompt_tokens)
+
+    def _line(self, now: float) -> RequestLine:
+        usage, placement = self.usage, self.placement
+        return RequestLine(
+            request_id=self.request_id,
+            tenant=self.tenant_name,
+            model=self.model,
+            code=self.status,
+            total_ms=_milliseconds(now - self.opened_at),
+            key_fp=(self.tenant.key_fingerprint or None) if self.tenant is not None else None,
+            backend=placement.worker if placement is not None else None,
+            reason=placement.reason if placement is not None else None,
+            attempts=self.tries or None,
+            predicted_cached_tokens=placement.predicted_cached_tokens if placement is not None else None,
+            prompt_tokens=usage.prompt_tokens if usage is not None else None,
+            cached_tokens=usage.cached_tokens if usage is not None else None,
+            completion_tokens=usage.completion_tokens if usage is not None else None,
+            ttft_ms=_milliseconds(self.ttft_seconds) if self.ttft_seconds is not None else None,
+            error=self.error,
+        )
+
+
+def _blame(error: BaseException) -> tuple[int, str]:
+    if isinstance(error, GatewayError):
+        return error.status, error.code or error.type
+    if isinstance(error, asyncio.CancelledError):
+        return CLIENT_GONE, "client_gone"
+    return _FAULT, "internal_error"
+
+
+def _milliseconds(seconds: float) -> float:
+    return round(seconds * 1e3, 3)

@@ -1,0 +1,168 @@
+"""Placing a request and trying workers until one answers: when another may be asked, and when never again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from gateway.accounting import Bill
+from gateway.client_answer import ClientAnswer
+from gateway.errors import GatewayError, NoBackend
+from gateway.fleet import Fleet
+from gateway.metrics import Metrics
+from gateway.relay import gateway_error, relay
+from gateway.tenants import Tenant
+from gateway.upstream import Upstream
+from gateway.upstream_connection import Cause, Connection, Target, UpstreamFault
+from gateway.wire import Call
+from gateway.worker_state import Outcome, Worker
+from router.core import Placement, Prompt
+from router.router import Router
+
+MOST_ATTEMPTS: Final = 3
+MOST_EXECUTIONS: Final = 2
+"""Workers that may have begun the request: one that dies of it takes at most one other along."""
+
+_OVERLOADED: Final = 503
+
+_OUTCOMES: Final = {Cause.REFUSED: Outcome.REFUSED, Cause.SILENT: Outcome.SILENT}
+
+
+@dataclass(slots=True)
+class Job:
+    """One request on its way to a worker, and what was tried so far."""
+
+    call: Call
+    tenant: Tenant
+    prompt: Prompt
+    router: Router
+    session: str | None
+    fields: bytes
+    """Header lines for the worker that come from the client, each ended by CRLF."""
+    body: bytes
+    strip_usage: bool
+    debug: bool
+    attempts: int = 0
+    executions: int = 0
+    excluded: set[str] = field(default_factory=set)
+    retry_reason: str = ""
+    last_error: GatewayError | None = None
+
+
+class Attempts:
+    """Tries workers for jobs."""
+
+    def __init__(self, fleet: Fleet, upstream: Upstream, metrics: Metrics, clock: Callable[[], float]) -> None:
+        self._fleet = fleet
+        self._upstream = upstream
+        self._metrics = metrics
+        self._clock = clock
+
+    async def run(self, job: Job, answer: ClientAnswer, bill: Bill) -> None:
+        """Place, lease, forward, relay; on to another worker only while not a byte of an answer was sent.
+
+        Raises `GatewayError` when the caller is still to be told how it ended.
+        """
+        while True:
+            worker_name = self._place(job, bill)
+            async with self._fleet.lease(worker_name) as lease:
+                if await self._try(job, lease.worker, answer, bill):
+                    return
+
+    def _place(self, job: Job, bill: Bill) -> str:
+        """A worker that was not tried yet; raises the last attempt's error, or `NoBackend`, when there is none."""
+        placement = job.router.place(
+            job.prompt,
+            self._fleet.view(job.call.model),
+            self._clock(),
+            request_id=bill.request_id,
+            tenant=job.tenant.name,
+            policy=job.tenant.policy,
+            session=job.session,
+            max_tokens=job.call.max_tokens,
+            exclude=frozenset(job.excluded),
+            streams=job.call.stream,
+        )
+        if placement.worker is None:
+            raise job.last_error or NoBackend(f"No worker for `{job.call.model}` can take a request now.")
+        if job.attempts:
+            self._metrics.upstream_retries_total.labels(job.retry_reason).inc()
+        job.attempts += 1
+        bill.placed(placement, job.router)
+        return placement.worker
+
+    async def _try(self, job: Job, worker: Worker, answer: ClientAnswer, bill: Bill) -> bool:
+        """One attempt. False asks for another worker; `GatewayError` ends the request."""
+        try:
+            connection = await self._upstream.attempt(
+                Target(worker.host, worker.port), request_head(job, worker), job.body
+            )
+        except UpstreamFault as fault:
+            self._report(worker, fault)
+            self._go_on_after(job, worker, fault)
+            return False
+        try:
+            return await self._relay(job, worker, connection, answer, bill)
+        finally:
+            self._upstream.release(connection)
+
+    async def _relay(self, job: Job, worker: Worker, connection: Connection, answer: ClientAnswer, bill: Bill) -> bool:
+        if connection.answered_head.status == _OVERLOADED and self._others_may_help(job, worker):
+            job.excluded.add(worker.name)
+            job.retry_reason = "overloaded"
+            return False
+        if job.debug and bill.placement is not None:
+            answer.fields += debug_lines(bill.placement)
+        try:
+            await relay(connection, answer, bill, strip=job.strip_usage)
+        finally:
+            self._report(worker, connection.fault)
+        return True
+
+    def _go_on_after(self, job: Job, worker: Worker, fault: UpstreamFault) -> None:
+        """Take note of a failed attempt; raises when it was the last."""
+        error = gateway_error(fault)
+        job.executions += fault.cause is not Cause.REFUSED
+        spent = job.attempts >= MOST_ATTEMPTS or job.executions >= MOST_EXECUTIONS
+        # A worker that stayed silent has used up the caller's patience, and may still be at work on it.
+        if spent or fault.cause in (Cause.SILENT, Cause.SHUTDOWN):
+            raise error
+        job.excluded.add(worker.name)
+        job.retry_reason = fault.cause.value
+        job.last_error = error
+
+    def _others_may_help(self, job: Job, worker: Worker) -> bool:
+        tried = {*job.excluded, worker.name}
+        view = self._fleet.view(job.call.model)
+        return job.attempts < MOST_ATTEMPTS and any(w.admissible and w.name not in tried for w in view.workers)
+
+    def _report(self, worker: Worker, fault: UpstreamFault | None) -> None:
+        if fault is None:
+            self._fleet.report(worker.name, Outcome.ANSWERED)
+        elif fault.cause not in (Cause.SHUTDOWN, Cause.CLIENT):
+            self._fleet.report(worker.name, _OUTCOMES.get(fault.cause, Outcome.BROKE))
+
+
+def request_head(job: Job, worker: Worker) -> bytes:
+    """The head of the request to a worker: nothing of the client's own head but what `job.fields` has."""
+    key = f"authorization: Bearer {worker.api_key}\r\n" if worker.api_key else ""
+    accepts = "text/event-stream" if job.call.stream else "application/json"
+    return (
+        (
+            f"POST {worker.base_path}{job.call.endpoint.value} HTTP/1.1\r\n"
+            f"host: {worker.backend.address.netloc}\r\n"
+            f"accept: {accepts}\r\n"
+            f"content-type: application/json\r\n"
+            f"content-length: {len(job.body)}\r\n{key}"
+        ).encode("latin-1")
+        + job.fields
+        + b"\r\n"
+    )
+
+
+def debug_lines(placement: Placement) -> bytes:
+    """Which worker answers and why, for tenants that may know."""
+    return f"x-homing-worker: {placement.worker}\r\nx-homing-reason: {placement.reason}\r\n".encode(
+        "latin-1", "replace"
+    )

@@ -1,0 +1,112 @@
+"""ONE REQUEST, START TO FINISH.
+
+bytes in → parse → tenant → normalise, tokenise, hash → place → forward → stream back → account
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+from typing import Protocol
+
+from aiohttp.web import BaseRequest
+
+from gateway.accounting import Accounts, Bill
+from gateway.attempts import Attempts, Job
+from gateway.bodies import read_body
+from gateway.client_answer import ClientAnswer
+from gateway.errors import ContextLengthExceeded, ModelNotFound
+from gateway.fleet import Fleet
+from gateway.request_fields import expects_continue, forwarded_lines, request_id_of, session_of, wants_debug
+from gateway.tenants import Tenant, Tenants
+from gateway.wire import Call, Endpoint, forward_body, parse_call
+from router.core import Prompt, PromptSource
+from router.normalise import FoldRules
+from router.router import Router
+
+
+class PreparesPrompts(Protocol):
+    """What the proxy needs of `gateway.prompts.Prompts`."""
+
+    async def prepare(self, model: str, source: PromptSource, *, salt: str | None, rules: FoldRules) -> Prompt:
+        """Both chains of a prompt."""
+        ...
+
+
+class Proxy:
+    """Takes a request from its bytes to its bill. `routers` gives the router of a model."""
+
+    def __init__(
+        self,
+        *,
+        tenants: Tenants,
+        prompts: PreparesPrompts,
+        routers: Callable[[str], Router],
+        fleet: Fleet,
+        attempts: Attempts,
+        accounts: Accounts,
+        body_limit_bytes: int,
+    ) -> None:
+        self._tenants = tenants
+        self._prompts = prompts
+        self._routers = routers
+        self._fleet = fleet
+        self._attempts = attempts
+        self._accounts = accounts
+        self._body_limit_bytes = body_limit_bytes
+        self._ids = map(f"{os.urandom(6).hex()}-{{:x}}".format, itertools.count(1))
+
+    async def handle(self, request: BaseRequest, endpoint: Endpoint, answer: ClientAnswer) -> None:
+        """Answer one request; raises `GatewayError` when its caller is still to be told what is wrong."""
+        with self._accounts.open(next(self._ids)) as bill:
+            shown_id = request_id_of(request) or bill.request_id
+            answer.fields = f"x-request-id: {shown_id}\r\n".encode("ascii")
+            tenant = bill.tenant = self.identify(request)
+            bill.stage("auth")
+            body = await self._read(request)
+            bill.resume()
+            call = parse_call(endpoint, body)
+            bill.stage("parse")
+            self._check_model(tenant, call)
+            bill.asked(call)
+            job = await self._prepare(request, tenant, call, bill, shown_id)
+            await self._attempts.run(job, answer, bill)
+
+    def identify(self, request: BaseRequest) -> Tenant:
+        """Whose request it is; raises `InvalidApiKey`."""
+        headers = request.headers
+        return self._tenants.identify(headers.get("authorization"), headers.get("x-api-key"))
+
+    async def _read(self, request: BaseRequest) -> bytes:
+        """The decoded body. A client that waits for a go-ahead gets it here, after its key was found good."""
+        if expects_continue(request) and request.transport is not None:
+            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        return await read_body(request, self._body_limit_bytes)
+
+    def _check_model(self, tenant: Tenant, call: Call) -> None:
+        """An unknown model and one of other tenants look the same."""
+        if not tenant.may_use(call.model) or not self._fleet.knows(call.model):
+            raise ModelNotFound("The model does not exist, or this key may not use it.", param="model")
+
+    async def _prepare(self, request: BaseRequest, tenant: Tenant, call: Call, bill: Bill, shown_id: str) -> Job:
+        salt = tenant.salt(call.model, client_salt=call.cache_salt, user=call.user)
+        prompt = await self._prompts.prepare(call.model, call.source, salt=salt, rules=tenant.fold)
+        bill.prompt = prompt
+        bill.stage("prepare")
+        if tenant.max_prompt_tokens is not None and prompt.tokens > tenant.max_prompt_tokens:
+            raise ContextLengthExceeded(
+                f"The prompt has {prompt.tokens} tokens; this key may send {tenant.max_prompt_tokens}.",
+                param="messages" if call.source.messages is not None else "prompt",
+            )
+        return Job(
+            call=call,
+            tenant=tenant,
+            prompt=prompt,
+            router=self._routers(call.model),
+            session=call.session or session_of(request),
+            fields=forwarded_lines(request, shown_id),
+            body=forward_body(call, salt=salt, ask_usage=call.stream),
+            strip_usage=call.stream and not call.include_usage,
+            debug=tenant.debug_headers and wants_debug(request),
+        )

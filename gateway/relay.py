@@ -1,0 +1,216 @@
+"""From the worker's connection to the client's transport: payload passed on, events scanned, ends told apart."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+import msgspec
+
+from gateway.accounting import BROKEN_STREAM, CLIENT_GONE, Bill
+from gateway.body_framing import UntilCloseFraming
+from gateway.client_answer import ClientAnswer
+from gateway.errors import GatewayError, GatewayShutdown, UpstreamFailed, UpstreamTimedOut
+from gateway.response_head import ResponseHead
+from gateway.sse import EventTooLong, SseScanner
+from gateway.upstream_connection import Cause, Connection, UpstreamFault
+from gateway.wire import read_usage
+
+PASSED_ON: Final = frozenset((b"content-type", b"content-encoding", b"retry-after", b"retry-after-ms"))
+"""Header fields of a worker's answer that reach the client; everything else is the worker's own business."""
+
+_STREAM_FIELDS: Final = b"cache-control: no-cache\r\nx-accel-buffering: no\r\n"
+_USAGE_LIMIT_BYTES: Final = 4 * 1024 * 1024
+
+
+class Passage(Protocol):
+    """How one kind of answer is passed on."""
+
+    def feed(self, payload: bytes) -> None:
+        """Take in payload as it comes; `Connection.complete` tells the last."""
+        ...
+
+    def broke(self, fault: UpstreamFault) -> None:
+        """The worker's answer ended too early. Raises `GatewayError` if the client can still be given another."""
+        ...
+
+
+async def relay(connection: Connection, answer: ClientAnswer, bill: Bill, *, strip: bool) -> None:
+    """Pass a worker's answer on to its end, whatever that is; raises `GatewayError` while nothing has been sent.
+
+    `strip` leaves out a stream's usage event, which the gateway asked for and the caller did not.
+    """
+    head = connection.answered_head
+    streams = head.status == 200 and (head.field(b"content-type") or b"").startswith(b"text/event-stream")
+    kind = EventPassage if streams else PlainPassage
+    passage: Passage = kind(connection, answer, bill, strip)
+    connection.attach(passage.feed)
+    while not (connection.complete or connection.fault):
+        if answer.stalled:
+            await _let_catch_up(connection, answer, bill)
+        else:
+            await connection.wait()
+    if connection.fault is not None:
+        passage.broke(connection.fault)
+
+
+async def _let_catch_up(connection: Connection, answer: ClientAnswer, bill: Bill) -> None:
+    try:
+        await answer.drained()
+    except TimeoutError:
+        bill.broke(CLIENT_GONE, "client_stalled")
+        connection.fail(Cause.CLIENT, "the client does not read")
+        answer.abort()
+    except ConnectionError:
+        connection.fail(Cause.CLIENT, "the client left")
+    else:
+        connection.resume()
+
+
+class EventPassage:
+    """A stream of server-sent events: whole events only, an error event where the worker broke off."""
+
+    def __init__(self, connection: Connection, answer: ClientAnswer, bill: Bill, strip: bool) -> None:
+        self._connection = connection
+        self._answer = answer
+        self._bill = bill
+        self._scanner = SseScanner(strip_usage=strip)
+        self._events = 0
+        head = connection.answered_head
+        answer.begin(head.status, passed_on(head) + _STREAM_FIELDS, None)
+
+    def feed(self, payload: bytes) -> None:
+        """Scan, pass on what is whole, and take note of tokens and usage."""
+        connection, scanner = self._connection, self._scanner
+        try:
+            ready = scanner.feed(payload)
+        except EventTooLong:
+            connection.fail(Cause.MALFORMED, "an event of its stream does not end")
+            connection.abort()
+            return
+        if scanner.events != self._events:
+            self._note_tokens(connection.last_byte_at)
+        if connection.complete:
+            self._end(ready)
+        elif ready:
+            self._answer.write(ready, last=False)
+            if self._answer.stalled:
+                connection.pause()
+                connection.wake()
+
+    def broke(self, fault: UpstreamFault) -> None:
+        """Tell the client in band; after `[DONE]` nothing is missing."""
+        if self._scanner.done:
+            self._end(b"")
+            return
+        error = gateway_error(fault)
+        if not self._answer.started:
+            raise error
+        if self._bill.status == CLIENT_GONE:
+            return
+        self._bill.broke(BROKEN_STREAM, error.code or error.type)
+        self._answer.keep_alive = False
+        self._answer.write(error.in_band_event(), last=True)
+
+    def _note_tokens(self, now: float) -> None:
+        self._events = self._scanner.events
+        if self._bill.ttft_seconds is not None:
+            self._bill.more_tokens(now)
+        elif self._scanner.has_content:
+            self._bill.first_token(now)
+
+    def _end(self, ready: bytes) -> None:
+        scanner, connection = self._scanner, self._connection
+        if isinstance(connection.framing, UntilCloseFraming) and not scanner.done:
+            # Nothing but [DONE] tells a finished stream from a cut one here.
+            if ready:
+                self._answer.write(ready, last=False)
+            connection.fail(Cause.BROKE, "the connection ended before [DONE]")
+            return
+        ready += scanner.finish()
+        if scanner.failed:
+            self._bill.broke(BROKEN_STREAM, "worker_error_event")
+            self._bill.usage = scanner.usage
+        else:
+            self._bill.answered(200, scanner.usage)
+        self._answer.write(ready, last=True)
+
+
+class PlainPassage:
+    """Any other answer: passed on as it is, kept aside for its usage, reset where the worker broke off."""
+
+    def __init__(self, connection: Connection, answer: ClientAnswer, bill: Bill, _strip: bool) -> None:
+        self._connection = connection
+        self._head = connection.answered_head
+        self._answer = answer
+        self._bill = bill
+        self._kept: list[bytes] = []
+        self._kept_bytes = 0
+        self._begun = False
+
+    def feed(self, payload: bytes) -> None:
+        """Pass on; the first piece brings the head, with a length where one is known."""
+        connection, answer = self._connection, self._answer
+        if not self._begun:
+            self._begun = True
+            answer.begin(self._head.status, passed_on(self._head), self._length(payload))
+        self._keep(payload)
+        if connection.complete:
+            self._end(payload)
+        elif payload:
+            answer.write(payload, last=False)
+            if answer.stalled:
+                connection.pause()
+                connection.wake()
+
+    def broke(self, fault: UpstreamFault) -> None:
+        """Never let a cut answer look complete."""
+        error = gateway_error(fault)
+        if not self._answer.started:
+            raise error
+        if self._bill.status != CLIENT_GONE:
+            self._bill.broke(BROKEN_STREAM, error.code or error.type)
+        self._answer.abort()
+
+    def _length(self, payload: bytes) -> int | None:
+        if self._connection.complete:
+            return len(payload)
+        length = self._head.field(b"content-length")
+        return int(length) if length is not None else None
+
+    def _keep(self, payload: bytes) -> None:
+        self._kept_bytes += len(payload)
+        if self._kept_bytes <= _USAGE_LIMIT_BYTES:
+            self._kept.append(payload)
+
+    def _end(self, payload: bytes) -> None:
+        body = b"".join(self._kept) if self._kept_bytes <= _USAGE_LIMIT_BYTES else None
+        if body is not None and isinstance(self._connection.framing, UntilCloseFraming) and not _is_json(body):
+            self._connection.fail(Cause.BROKE, "the connection ended within the answer")
+            return
+        usage = read_usage(body) if body is not None and self._head.status == 200 else None
+        self._bill.answered(self._head.status, usage)
+        self._answer.write(payload, last=True)
+
+
+def gateway_error(fault: UpstreamFault) -> GatewayError:
+    """What the caller is told of a fault at the worker: what happened, not where."""
+    if fault.cause is Cause.SHUTDOWN:
+        return GatewayShutdown("The gateway is shutting down; try again.")
+    if fault.cause is Cause.SILENT:
+        return UpstreamTimedOut("The model server did not answer in time.")
+    if fault.cause is Cause.REFUSED:
+        return UpstreamFailed("The model server cannot be reached.")
+    return UpstreamFailed("The model server broke off before the answer was complete.")
+
+
+def passed_on(head: ResponseHead) -> bytes:
+    """The lines of the worker's head that the client gets."""
+    return b"".join([name + b": " + value + b"\r\n" for name, value in head.fields if name in PASSED_ON])
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return False
+    return True

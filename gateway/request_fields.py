@@ -1,0 +1,51 @@
+"""The few header fields of a client's request that mean something here, read with suspicion."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from aiohttp.web import BaseRequest
+
+from gateway.errors import InvalidRequest
+
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+_SESSION: Final = re.compile(r"[!-~]{1,256}")
+_TRACE_PARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_TRACE_STATE: Final = re.compile(r"[ -~]{1,512}")
+
+
+def request_id_of(request: BaseRequest) -> str | None:
+    """The caller's own request id, if it is fit to be echoed."""
+    given = request.headers.get("x-request-id")
+    return given if given is not None and _REQUEST_ID.fullmatch(given) else None
+
+
+def session_of(request: BaseRequest) -> str | None:
+    """`x-session-id`, which asks for the placement of an earlier request of the same session."""
+    given = request.headers.get("x-session-id")
+    if given and not _SESSION.fullmatch(given):
+        raise InvalidRequest("`x-session-id` must be 1 to 256 visible ASCII characters.", param="x-session-id")
+    return given or None
+
+
+def forwarded_lines(request: BaseRequest, request_id: str) -> bytes:
+    """The header lines a worker gets: the request's id and its trace, nothing else."""
+    lines = f"x-request-id: {request_id}\r\n"
+    parent = request.headers.get("traceparent")
+    if parent is not None and _TRACE_PARENT.fullmatch(parent):
+        lines += f"traceparent: {parent}\r\n"
+        state = request.headers.get("tracestate")
+        if state is not None and _TRACE_STATE.fullmatch(state):
+            lines += f"tracestate: {state}\r\n"
+    return lines.encode("ascii")
+
+
+def wants_debug(request: BaseRequest) -> bool:
+    """Whether the caller asks which worker answered and why."""
+    return request.headers.get("x-homing-debug") == "1"
+
+
+def expects_continue(request: BaseRequest) -> bool:
+    """Whether the client waits for a go-ahead before it sends its body."""
+    return request.headers.get("expect", "").lower() == "100-continue"

@@ -1,0 +1,144 @@
+"""The data port: which paths exist, how a fault becomes an answer, and how the gateway leaves without losing anyone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+from aiohttp import HttpVersion10, HttpVersion11
+from aiohttp.web import BaseRequest, StreamResponse
+
+from gateway.client_answer import ClientAnswer
+from gateway.errors import GatewayError, MethodNotAllowed, UnknownPath, UnsupportedVersion
+from gateway.fleet import Fleet
+from gateway.http_server import HttpServer
+from gateway.proxy import Proxy
+from gateway.upstream import Upstream
+from gateway.wire import Endpoint
+
+BACKLOG: Final = 4096
+LAST_WORDS_SECONDS: Final = 2.0
+"""For the error events of streams that the grace was too short for."""
+
+_JSON: Final = b"content-type: application/json\r\n"
+
+Route = Callable[[BaseRequest, ClientAnswer], Awaitable[None]]
+
+log: Final = logging.getLogger("homing.server")
+
+
+class DataServer:
+    """Listens for clients. Exactly the paths in its table exist; nothing of a path ever reaches a worker."""
+
+    def __init__(self, proxy: Proxy, fleet: Fleet, upstream: Upstream) -> None:
+        self._proxy = proxy
+        self._fleet = fleet
+        self._upstream = upstream
+        self._draining = False
+        self._open = 0
+        self._all_done = asyncio.Event()
+        self._all_done.set()
+        self._http = HttpServer(self._answer)
+        self._listener: asyncio.Server | None = None
+        self._routes: dict[str, tuple[str, Route]] = {
+            Endpoint.CHAT.value: ("POST", self._chat),
+            Endpoint.COMPLETIONS.value: ("POST", self._completions),
+            "/v1/models": ("GET", self._models),
+        }
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port, which matters where `port` is 0. OSError when it is taken."""
+        self._listener = await asyncio.get_running_loop().create_server(
+            self._http, host, port, backlog=BACKLOG, reuse_address=True
+        )
+        return int(self._listener.sockets[0].getsockname()[1])
+
+    @property
+    def open_requests(self) -> int:
+        """Requests begun and not yet answered."""
+        return self._open
+
+    def drain(self) -> None:
+        """From now on every answer asks its client to go elsewhere; requests are still taken."""
+        self._draining = True
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Take no new connection, let open requests end within the grace, and give those that do not an error event.
+
+        A kept connection may still bring a request until then: it is served, and told to close.
+        """
+        self.drain()
+        if self._listener is not None:
+            self._listener.close()
+        if not await self._ended(grace_seconds):
+            self._upstream.close()
+            await self._ended(LAST_WORDS_SECONDS)
+        await self._http.shutdown(LAST_WORDS_SECONDS)
+        self._upstream.close()
+
+    async def _ended(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._all_done.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _answer(self, request: BaseRequest) -> StreamResponse:
+        answer = ClientAnswer(request, keep_alive=not self._draining)
+        self._open += 1
+        self._all_done.clear()
+        try:
+            await self._dispatch(request, answer)
+        finally:
+            self._open -= 1
+            if not self._open:
+                self._all_done.set()
+        return answer.sent()
+
+    async def _dispatch(self, request: BaseRequest, answer: ClientAnswer) -> None:
+        """Run the route; whatever it raises becomes an answer, once."""
+        try:
+            await self._route(request)(request, answer)
+        except GatewayError as error:
+            self._refuse(answer, error)
+        except ConnectionError:
+            answer.abort()
+        except Exception as error:  # noqa: BLE001 - the one border where faults of our own end
+            # The message is left out: it may quote what the caller sent.
+            frames = "".join(traceback.format_tb(error.__traceback__))
+            log.error("%s while answering a request\n%s", type(error).__name__, frames)  # noqa: TRY400
+            self._refuse(answer, GatewayError("The gateway failed; the operator's log says why."))
+
+    def _refuse(self, answer: ClientAnswer, error: GatewayError) -> None:
+        if answer.started:
+            answer.abort()
+        else:
+            answer.error(error)
+
+    def _route(self, request: BaseRequest) -> Route:
+        if request.version not in (HttpVersion10, HttpVersion11):
+            raise UnsupportedVersion("Only HTTP/1.0 and HTTP/1.1 are spoken here.")
+        # The raw target, not a parsed one: no dot segment, escape or absolute form can mean one of these paths.
+        found = self._routes.get(request.raw_path.partition("?")[0])
+        if found is None:
+            raise UnknownPath(f"There is nothing here; there are {', '.join(self._routes)}.")
+        method, route = found
+        if request.method != method:
+            raise MethodNotAllowed(f"Use {method} here.", headers=(("allow", method),))
+        return route
+
+    async def _chat(self, request: BaseRequest, answer: ClientAnswer) -> None:
+        await self._proxy.handle(request, Endpoint.CHAT, answer)
+
+    async def _completions(self, request: BaseRequest, answer: ClientAnswer) -> None:
+        await self._proxy.handle(request, Endpoint.COMPLETIONS, answer)
+
+    async def _models(self, request: BaseRequest, answer: ClientAnswer) -> None:
+        tenant = self._proxy.identify(request)
+        cards = [card.public() for card in self._fleet.models() if tenant.may_use(card.id)]
+        answer.whole(200, _JSON, msgspec.json.encode({"object": "list", "data": cards}))
