@@ -142,7 +142,8 @@ class PrefixCache:
         keys: list[BlockKey] = []
         self._hasher.extend(keys, self._name_blocks(sequence), pack(sequence.token_ids))
         for index in range(sequence.registered_blocks):
-            if not same_chain(self.pool.key_of(sequence.block_ids[index]), keys[index]):
+            kept = self.pool.key_of(sequence.block_ids[index])
+            if kept is not None and not same_chain(kept, keys[index]):  # None: evicted while held
                 raise AssertionError(f"{sequence.request_id}: block {index} is registered under other tokens")
 
     def _blocks_for(self, tokens: int) -> int:
