@@ -1,0 +1,61 @@
+"""What `homing explain` and the admin port say of a request's prompt: keys, blocks, folds; never its text."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from gateway.errors import InvalidRequest
+from gateway.wire import Call, Endpoint, forward_body, parse_call
+from router.core import Fold, Prompt
+
+TEXT_FIELDS: Final = ("messages", "prompt", "tools")
+"""The fields whose text a model reads."""
+
+_RAW: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def explain_prompt(prompt: Prompt) -> dict[str, Any]:
+    """A prompt in plain values: hashes in hex, folds with their place in the original string (code points).
+
+    `key` is the first key block, which the ring is asked for as long as no popularity is known.
+    """
+    key_blocks = [block.hex() for block in prompt.key_blocks]
+    return {
+        "key": key_blocks[0],
+        "key_blocks": key_blocks,
+        "exact_blocks": [block.hex() for block in prompt.exact_blocks],
+        "folded": [_fold(fold) for fold in prompt.folds],
+        "tokens": prompt.tokens,
+    }
+
+
+def explain_call(call: Call, prompt: Prompt, salt: str | None) -> dict[str, Any]:
+    """`explain_prompt`, and whether a worker would get the text as it came."""
+    forwarded = forward_body(call, salt=salt, ask_usage=call.stream)
+    return {**explain_prompt(prompt), "text_forwarded_unchanged": text_unchanged(call.body, forwarded)}
+
+
+def text_unchanged(received: bytes, forwarded: bytes) -> bool:
+    """Whether two request bodies hold the same bytes in every field that a model reads."""
+    if forwarded is received:
+        return True
+    before, after = _RAW.decode(received), _RAW.decode(forwarded)
+    return all(before.get(name) == after.get(name) for name in TEXT_FIELDS)
+
+
+def read_request(body: bytes) -> Call:
+    """A request of either endpoint: chat if it has `messages`. Raises InvalidRequest as the API would."""
+    try:
+        fields = _RAW.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        fields = {}  # parse_call says what is wrong
+    if fields and "messages" not in fields and "prompt" not in fields:
+        raise InvalidRequest("The request has neither `messages` nor `prompt`.")
+    return parse_call(Endpoint.CHAT if "prompt" not in fields else Endpoint.COMPLETIONS, body)
+
+
+def _fold(fold: Fold) -> dict[str, Any]:
+    told: dict[str, Any] = {"rule": fold.rule, "message": fold.message, "start": fold.start, "end": fold.end}
+    return told if fold.part is None else {**told, "part": fold.part}
