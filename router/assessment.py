@@ -28,10 +28,14 @@ def assess(  # one loop over the workers, kept flat: it is most of what a placem
     weights: Weights,
     *,
     expected_output_tokens: float,
+    decode_growth: float,
     exclude: frozenset[str],
     now: float,
 ) -> Assessed:
-    """Number every worker of the roster for `prompt`; who cannot be chosen is numbered too, with the reason."""
+    """Number every worker of the roster for `prompt`; who cannot be chosen is numbered too, with the reason.
+
+    `decode_growth` is by how many seconds a decode step grows per token of context.
+    """
     exact, block_tokens, tokens = prompt.exact_blocks, prompt.block_tokens, prompt.tokens
     most_cached, score = max(0, tokens - 1), policy.score
     outputs, half_outputs = expected_output_tokens, expected_output_tokens / 2
@@ -40,13 +44,15 @@ def assess(  # one loop over the workers, kept flat: it is most of what a placem
     usable: list[int] = []
     reasons = _reasons(roster, exclude)
     for view, state, because in zip(roster.views, roster.states, reasons, strict=True):
-        prefill, growth = state.rates.prefill, state.rates.decode.slope
-        cached = min(state.directory.match(exact) * block_tokens, most_cached)
-        wait = state.queue.wait(now)
-        own = prefill.fixed + max(1, tokens - cached) * prefill.slope
-        requests = state.requests
-        decode = outputs * (growth * state.context_tokens + requests * prefill.slope)
-        decode += requests * half_outputs * (growth * tokens + prefill.slope)
+        rates, requests = state.rates, state.requests
+        per_token = rates.seconds_per_token
+        cached = state.directory.match(exact) * block_tokens
+        if cached > most_cached:
+            cached = most_cached
+        wait = state.queue.wait(now) if requests else 0.0
+        own = rates.fixed_seconds + max(1, tokens - cached) * per_token
+        decode = outputs * (decode_growth * state.context_tokens + requests * per_token)
+        decode += requests * half_outputs * (decode_growth * tokens + per_token)
         if view.in_flight > requests:
             requests = view.in_flight
         if because is None:

@@ -17,8 +17,8 @@ BOUND_BLOCKS = 8192
 RESTART_AFTER = 6
 """So many answers in a row that found nothing of what was believed; fewer would mistake a small cache for a restart."""
 
-_SHRINK = 0.08
-_GROW = 0.02
+_SHRINK = 0.15
+_GROW = 0.04
 _SLACK_SHARE = 0.1
 _SLACK_BLOCKS = 2
 _LEAST_BLOCKS = 16

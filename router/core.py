@@ -103,8 +103,7 @@ class FleetView:
     workers: tuple[WorkerView, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """One worker's numbers in one placement; seconds are predictions, `score` is what was compared."""
 
     worker: str

@@ -1,6 +1,6 @@
-"""What the router learns from answers: how fast each worker prefills and decodes, and how long answers are.
+"""How the router learns from answers: lines through noisy observations, and means that forget.
 
-Everything starts from configuration, is bounded, and believes medians: one answer in four may be arbitrarily wrong.
+Everything is bounded and believes medians: one observation in four may be arbitrarily wrong.
 """
 
 from __future__ import annotations
@@ -8,12 +8,6 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 from statistics import median
-
-PREFILL_TOKENS_PER_SECOND = 8000.0
-PREFILL_FIXED_SECONDS = 0.02
-DECODE_FIXED_SECONDS = 0.012
-DECODE_SECONDS_PER_CONTEXT_TOKEN = 24e-9
-"""How much a decode step grows per token of context held by the worker's requests."""
 
 WINDOW_OBSERVATIONS = 48
 RELEARN_EVERY = 8
@@ -32,41 +26,35 @@ class Bounds:
     least_spread: float
 
 
-PREFILL_BOUNDS = Bounds(slope_low=1e-7, slope_high=0.1, fixed_high=10.0, least_spread=128.0)
-DECODE_BOUNDS = Bounds(slope_low=1e-10, slope_high=1e-5, fixed_high=1.0, least_spread=4096.0)
-
-
 class RobustLine:
     """`y = fixed + slope · x`, learned online from a window of observations.
 
     The slope is the median over pairs (a low x with a high x each), the rest is the median of what the slope leaves:
     Theil and Sen's estimator over few pairs. Where the xs are too alike to tell slope from fixed cost, `scales`
-    stretches both by the median ratio, else nothing is learned.
+    stretches both by the median ratio, else nothing is learned. `fitted` says whether it has left its start.
     """
 
-    __slots__ = ("_bounds", "_scales", "_seen", "_window", "fixed", "slope")
+    __slots__ = ("_bounds", "_scales", "_window", "fitted", "fixed", "observations", "slope")
 
     def __init__(self, fixed: float, slope: float, bounds: Bounds, *, scales: bool) -> None:
         self._bounds = bounds
         self._scales = scales
         self._window: deque[tuple[float, float]] = deque(maxlen=WINDOW_OBSERVATIONS)
-        self._seen = 0
+        self.observations = 0
+        self.fitted = False
         self.fixed = fixed
         self.slope = slope
 
-    @property
-    def observations(self) -> int:
-        """How many observations were taken in since the start."""
-        return self._seen
-
-    def observe(self, x: float, y: float) -> None:
-        """Take in one observation; negative ones are ignored."""
+    def observe(self, x: float, y: float) -> bool:
+        """Take in one observation, negative ones ignored; True if the line was fitted again."""
         if x < 0 or y < 0:
-            return
+            return False
         self._window.append((x, y))
-        self._seen += 1
-        if self._seen % RELEARN_EVERY == 0:
-            self._fit()
+        self.observations += 1
+        if self.observations % RELEARN_EVERY:
+            return False
+        self._fit()
+        return True
 
     def _fit(self) -> None:
         ordered = sorted(self._window)
@@ -84,43 +72,10 @@ class RobustLine:
         bounds = self._bounds
         slope = min(bounds.slope_high, max(bounds.slope_low, slope))
         fixed = min(bounds.fixed_high, max(0.0, fixed))
-        self.slope += _BLEND * (slope - self.slope)
-        self.fixed += _BLEND * (fixed - self.fixed)
-
-
-class WorkerRates:
-    """One worker's prefill and decode speeds, in the units the score needs.
-
-    `prefill_fixed` (seconds) + tokens · `prefill_per_token` (seconds) is a prefill; `decode_per_context` is what one
-    more token of context adds to a decode step, in seconds.
-    """
-
-    __slots__ = ("_configured", "decode", "prefill")
-
-    def __init__(self, tokens_per_second: float | None = None, fixed_seconds: float | None = None) -> None:
-        self.configure(tokens_per_second, fixed_seconds)
-
-    def configure(self, tokens_per_second: float | None, fixed_seconds: float | None) -> None:
-        """Start again from a configuration; None means the default."""
-        self._configured = (tokens_per_second, fixed_seconds)
-        rate = max(1.0, tokens_per_second or PREFILL_TOKENS_PER_SECOND)
-        fixed = PREFILL_FIXED_SECONDS if fixed_seconds is None else max(0.0, fixed_seconds)
-        self.prefill = RobustLine(fixed, 1.0 / rate, PREFILL_BOUNDS, scales=True)
-        self.decode = RobustLine(DECODE_FIXED_SECONDS, DECODE_SECONDS_PER_CONTEXT_TOKEN, DECODE_BOUNDS, scales=False)
-
-    def configured_as(self, tokens_per_second: float | None, fixed_seconds: float | None) -> bool:
-        """Whether learning started from exactly this configuration."""
-        return self._configured == (tokens_per_second, fixed_seconds)
-
-    @property
-    def prefill_tokens_per_second(self) -> float:
-        """The learned prefill rate."""
-        return 1.0 / self.prefill.slope
-
-    @property
-    def prefill_fixed_seconds(self) -> float:
-        """The learned cost of a prefill of nothing."""
-        return self.prefill.fixed
+        blend = _BLEND if self.fitted else 1.0
+        self.slope += blend * (slope - self.slope)
+        self.fixed += blend * (fixed - self.fixed)
+        self.fitted = True
 
 
 class RunningMean:

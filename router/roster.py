@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from router.core import FleetView, WorkerView
+from router.rates import settle_rates
 from router.ring import Ring
 from router.worker_state import WorkerState
 
@@ -60,6 +61,10 @@ class Members:
             state = self.states[worker] = WorkerState(worker)
         return state
 
+    def settle_rates(self) -> None:
+        """Some worker's rates were learned anew: let the fleet take over what its members have in common."""
+        settle_rates([state.rates for state in self.states.values()])
+
     def forget(self, worker: str) -> None:
         """Drop everything known of `worker`."""
         self.states.pop(worker, None)
@@ -79,7 +84,8 @@ class Members:
             raise ValueError("two workers of one fleet have the same name; give each its own")
         states = [self.state(view.name) for view in views]
         for view, state in zip(views, states, strict=True):
-            state.configure(view)
+            if state.configure(view):
+                self.settle_rates()
         if self._absent_since:
             for name in position:
                 self._absent_since.pop(name, None)

@@ -6,38 +6,22 @@ once, by `finished` or `cancelled`; what is never ended is given up by age. Ids 
 
 from __future__ import annotations
 
-from collections import Counter
 from difflib import get_close_matches
-from typing import NamedTuple
 
-from xxhash import xxh3_128_digest
-
-from router.assessment import assess
 from router.core import NEWS_ENDED, NEWS_FIRST_TOKEN, NEWS_PLACED, FleetView, News, Placement, Prompt
+from router.decision import Ask, Traffic, decide, hot_share
 from router.flights import Flights
-from router.heat import Heat
-from router.learning import OutputLengths
-from router.policy import NO_WORKER, POLICIES, Policy, Situation, Weights
-from router.roster import Members, Roster
+from router.policy import POLICIES, Policy
+from router.roster import Members
 from router.settings import RouterSettings
 from router.statistics import PredictionError, RouterStatistics, Tally, worker_statistics
-from router.utilisation import Utilisation
-from router.worker_state import InFlight, Outcome
+from router.worker_state import InFlight, heard_flight
+
+_LEAST_TOKENS_FOR_A_GAP = 16
+"""Shorter answers say little about the time between tokens."""
 
 _ABSENT_CHECK_EVERY = 1024
 """Placements between two looks for workers that have left."""
-
-
-class _Ask(NamedTuple):
-    """One request for a placement."""
-
-    prompt: Prompt
-    request_id: str
-    tenant: str
-    policy: str
-    session: str | None
-    max_tokens: int | None
-    exclude: frozenset[str]
 
 
 class Router:
@@ -50,12 +34,9 @@ class Router:
         self.settings = settings or RouterSettings()
         self._policies: dict[str, Policy] = {name: policy() for name, policy in POLICIES.items()}
         self._policy(self.settings.policy)
-        self._turns: Counter[str] = Counter()
         self._members = Members(self.settings.points_per_worker)
         self._flights = Flights(self._members, self.settings)
-        self._heat = Heat(self.settings.heat_half_life_requests, self.settings.heat_bound_blocks)
-        self._load = Utilisation(self.settings.utilisation_window_seconds, self.settings.price_limit)
-        self._outputs = OutputLengths()
+        self._traffic = Traffic(self.settings)
         self._tally = Tally()
         self._latest = 0.0
 
@@ -79,7 +60,7 @@ class Router:
         names workers that must not get it. `streams` False says that `first_token` will not be told in time.
         Raises ValueError for an unknown policy.
         """
-        ask = _Ask(prompt, request_id, tenant, policy or self.settings.policy, session, max_tokens, exclude)
+        ask = Ask(prompt, request_id, tenant, policy or self.settings.policy, session, max_tokens, exclude)
         retried = self._withdraw(request_id, now)
         placement = self._decide(ask, fleet, now)
         self._tally.placed(placement)
@@ -104,7 +85,7 @@ class Router:
         exclude: frozenset[str] = frozenset(),
     ) -> Placement:
         """What `place` would answer now, without taking anything as sent."""
-        ask = _Ask(prompt, request_id, tenant, policy or self.settings.policy, session, max_tokens, exclude)
+        ask = Ask(prompt, request_id, tenant, policy or self.settings.policy, session, max_tokens, exclude)
         return self._decide(ask, fleet, now)
 
     def first_token(self, request_id: str, now: float) -> None:
@@ -131,12 +112,11 @@ class Router:
         if flight is None or flight.remote:
             return None
         if output_tokens is not None:
-            self._outputs.observe(flight.tenant, output_tokens)
+            self._traffic.outputs.observe(flight.tenant, output_tokens)
         scale = flight.prompt_tokens / prompt_tokens if prompt_tokens else 1.0
         cached = None if reported_cached_tokens is None else round(max(0, reported_cached_tokens) * scale)
-        state = self._members.state(flight.worker)
         if self.settings.learn:
-            state.learn(flight, Outcome(now, cached, output_tokens, state.context_tokens + flight.prompt_tokens))
+            self._learn(flight, now, cached, output_tokens or 0)
         return None if cached is None else self._tally.compared(flight, cached)
 
     def cancelled(self, request_id: str, now: float) -> None:
@@ -157,9 +137,9 @@ class Router:
             self._flights.leave(request_id, when)
         elif news.kind == NEWS_PLACED and not self._flights.holds(request_id, news.request_id):
             self._members.state(news.worker).directory.insert(news.blocks)
-            flight = InFlight(news.worker, "", 0, 1, 0, news.prefill_seconds, when, alone=False, remote=True)
+            flight = heard_flight(news, when)
             self._flights.enter(request_id, flight, when)
-            self._load.add(news.prefill_seconds, when)
+            self._traffic.utilisation.add(news.prefill_seconds, when)
 
     def forget(self, worker: str) -> None:
         """A worker is gone or has restarted: nothing that was believed of it holds any more."""
@@ -172,12 +152,13 @@ class Router:
         roster = self._members.roster
         return RouterStatistics(
             workers=tuple([worker_statistics(state, when) for state in self._members.states.values()]),
-            utilisation=self._load.share(when, roster.serving),
-            price=self._load.price(when, roster.serving),
-            expected_output_tokens=self._outputs.expect(),
+            utilisation=self._traffic.utilisation.share(when, roster.serving),
+            price=self._traffic.utilisation.price(when, roster.serving),
+            expected_output_tokens=self._traffic.outputs.expect(),
+            decode_seconds_per_context_token=self._traffic.decode.slope,
             in_flight=len(self._flights),
             ring_workers=len(roster.ring),
-            key_blocks_counted=len(self._heat),
+            key_blocks_counted=len(self._traffic.heat),
             placements=dict(self._tally.reasons),
             placed=self._tally.placements,
             placed_at_home=self._tally.at_home,
@@ -188,7 +169,7 @@ class Router:
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless all parts are sound and agree with each other."""
-        self._heat.check_integrity()
+        self._traffic.heat.check_integrity()
         self._flights.check_integrity()
         self._members.roster.ring.check_integrity()
         for state in self._members.states.values():
@@ -202,66 +183,17 @@ class Router:
             raise ValueError(f"no placement policy is called {name!r}{hint}")
         return policy
 
+    def _decide(self, ask: Ask, fleet: FleetView, now: float) -> Placement:
+        policy, roster = self._policy(ask.policy), self._members.roster_of(fleet)
+        return decide(ask, policy, roster, self._traffic, self.settings, now)
+
     def _withdraw(self, request_id: str, now: float) -> bool:
         flight = self._flights.leave(request_id, now)
         if flight is not None:
-            self._load.take_back(flight.prefill_seconds, flight.placed_at, now)
+            self._traffic.utilisation.take_back(flight.prefill_seconds, flight.placed_at, now)
         return flight is not None
 
-    def _decide(self, ask: _Ask, fleet: FleetView, now: float) -> Placement:
-        prompt, policy = ask.prompt, self._policy(ask.policy)
-        roster = self._members.roster_of(fleet)
-        key = policy.key(self._adaptive_key(ask, roster), ask.tenant, ask.session)
-        weights = Weights(self._load.price(now, roster.serving), self.settings.decode_weight)
-        assessed = assess(
-            prompt,
-            roster,
-            policy,
-            weights,
-            expected_output_tokens=self._outputs.expect(ask.tenant, ask.max_tokens),
-            exclude=ask.exclude,
-            now=now,
-        )
-        candidates, home = tuple(assessed.candidates), roster.ring.home(key)
-        if not assessed.usable:
-            return Placement(ask.request_id, None, NO_WORKER, ask.policy, home, key, 0, 0.0, candidates)
-        situation = Situation(
-            candidates=candidates,
-            usable=assessed.usable,
-            position=roster.position,
-            loads=assessed.loads,
-            ring=roster.ring,
-            key=key,
-            home=home,
-            slack_seconds=self._slack_seconds(roster, home),
-            turn=self._turns[ask.policy],
-            request_id=ask.request_id,
-            settings=self.settings,
-        )
-        index, reason = policy.choose(situation)
-        won = candidates[index]
-        seconds = won.wait_seconds + won.own_seconds
-        return Placement(
-            ask.request_id, won.worker, reason, ask.policy, home, key, won.cached_tokens, seconds, candidates
-        )
-
-    def _forget_absent(self, now: float) -> None:
-        for worker in self._members.long_absent(now, self.settings.absent_worker_seconds):
-            self.forget(worker)
-
-    def _adaptive_key(self, ask: _Ask, roster: Roster) -> bytes:
-        chain = ask.prompt.key_blocks
-        if not chain:
-            # A prompt that could not be read has no home of its own; its id spreads such requests.
-            return xxh3_128_digest(ask.request_id.encode(errors="surrogatepass"))
-        return self._heat.adaptive_key(chain, _hot_share(roster))
-
-    def _slack_seconds(self, roster: Roster, home: str | None) -> float:
-        if self.settings.ring_slack_seconds is not None or home is None:
-            return self.settings.ring_slack_seconds or 0.0
-        return self.settings.ring_slack_tokens * roster.states[roster.position[home]].rates.prefill.slope
-
-    def _commit(self, placement: Placement, ask: _Ask, now: float, *, streams: bool, counts: bool) -> None:
+    def _commit(self, placement: Placement, ask: Ask, now: float, *, streams: bool, counts: bool) -> None:
         """Take a placement as sent; a request that is moved does not count again in popularity."""
         roster, prompt = self._members.roster, ask.prompt
         index = roster.position[placement.worker or ""]
@@ -273,17 +205,13 @@ class Router:
             block_tokens=prompt.block_tokens,
             predicted_cached_tokens=placement.predicted_cached_tokens,
             prefill_seconds=seconds,
+            predicted_seconds=placement.predicted_seconds,
             placed_at=now,
             alone=not state.queue,
         )
         state.directory.insert(prompt.exact_blocks)
         self._flights.enter(ask.request_id, flight, now, silent=not streams)
-        self._load.add(seconds, now)
-        self._turns[ask.policy] += 1
+        self._traffic.utilisation.add(seconds, now)
+        self._traffic.turns[ask.policy] += 1
         if counts and prompt.key_blocks:
-            self._heat.count(prompt.key_blocks, _hot_share(roster))
-
-
-def _hot_share(roster: Roster) -> float:
-    """A prefix with at least this share of the requests is too popular to have one home."""
-    return 1.0 / (2 * roster.serving)
+            self._traffic.heat.count(prompt.key_blocks, hot_share(roster))

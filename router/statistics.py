@@ -22,7 +22,9 @@ class PredictionError(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatistics:
-    """One worker as the router sees it; evictions are of believed blocks, counted since the worker is known."""
+    """One worker as the router sees it; evictions are of believed blocks, counted since the worker is known.
+
+    `observations` are of this worker's own prefill rate."""
 
     worker: str
     directory_blocks: int
@@ -34,7 +36,6 @@ class WorkerStatistics:
     wait_seconds: float
     prefill_tokens_per_second: float
     prefill_fixed_seconds: float
-    decode_seconds_per_context_token: float
     observations: int
 
 
@@ -51,6 +52,7 @@ class RouterStatistics:
     utilisation: float
     price: float
     expected_output_tokens: float
+    decode_seconds_per_context_token: float
     in_flight: int
     ring_workers: int
     key_blocks_counted: int
@@ -107,8 +109,7 @@ def worker_statistics(state: WorkerState, now: float) -> WorkerStatistics:
         context_tokens=state.context_tokens,
         waiting_requests=len(state.queue),
         wait_seconds=state.queue.wait(now),
-        prefill_tokens_per_second=state.rates.prefill_tokens_per_second,
-        prefill_fixed_seconds=state.rates.prefill_fixed_seconds,
-        decode_seconds_per_context_token=state.rates.decode.slope,
+        prefill_tokens_per_second=1.0 / state.rates.seconds_per_token,
+        prefill_fixed_seconds=state.rates.fixed_seconds,
         observations=state.rates.prefill.observations,
     )

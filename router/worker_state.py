@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from router.belief import Belief, Report, Verdict
-from router.core import WorkerView
+from router.core import News, WorkerView
 from router.directory import Directory
-from router.learning import WorkerRates
+from router.learning import RELEARN_EVERY
+from router.rates import WorkerRates
 from router.virtual_queue import VirtualQueue
 
-_LEAST_TOKENS_FOR_A_GAP = 16
-"""Shorter answers say little about the time between tokens."""
+_LEAST_SECONDS = 1e-3
+_FARTHEST_RATIO = 4.0
+"""How wrong one wait may make a prefill look."""
 
 
 @dataclass(slots=True)
@@ -21,7 +22,8 @@ class InFlight:
 
     `decode_context_tokens` is the worker's context when the first token came. `remote` requests were placed by
     another replica. `alone` says that nobody was waiting at the worker when it was placed, so that its time to
-    first token is its own prefill and nothing else.
+    first token is its own prefill and nothing else; `predicted_seconds` is what that time was expected to be,
+    waiting included, of which `prefill_seconds` were its own.
     """
 
     worker: str
@@ -30,6 +32,7 @@ class InFlight:
     block_tokens: int
     predicted_cached_tokens: int
     prefill_seconds: float
+    predicted_seconds: float
     placed_at: float
     alone: bool
     remote: bool = False
@@ -37,22 +40,16 @@ class InFlight:
     decode_context_tokens: int = 0
 
 
-class Outcome(NamedTuple):
-    """How a request ended: what the worker said (None: it said nothing; cached tokens in the router's count).
-
-    `context_tokens` is the worker's context at the end, this request's prompt included.
-    """
-
-    ended_at: float
-    cached_tokens: int | None
-    output_tokens: int | None
-    context_tokens: int
+def heard_flight(news: News, now: float) -> InFlight:
+    """A request that another replica placed; of its prompt only the prefill time is known."""
+    seconds = news.prefill_seconds
+    return InFlight(news.worker, "", 0, 1, 0, seconds, seconds, now, alone=False, remote=True)
 
 
 class WorkerState:
     """Everything believed about one worker; `context_tokens` is over the `requests` in flight there."""
 
-    __slots__ = ("belief", "context_tokens", "directory", "name", "queue", "rates", "requests", "seen_at")
+    __slots__ = ("_queued_since_alone", "belief", "context_tokens", "directory", "name", "queue", "rates", "requests")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -60,17 +57,22 @@ class WorkerState:
         self.directory = Directory(self.belief.bound_blocks)
         self.queue = VirtualQueue()
         self.rates = WorkerRates()
+        self._queued_since_alone = 0
         self.requests = 0
         self.context_tokens = 0
-        self.seen_at = 0.0
 
-    def configure(self, view: WorkerView) -> None:
-        """Take over what the worker is said to be, where that has changed; what was learned stays otherwise."""
+    def configure(self, view: WorkerView) -> bool:
+        """Take over what the worker is said to be, where that has changed; what was learned stays otherwise.
+
+        True if its rates start anew.
+        """
         if view.cache_blocks != self.belief.told_blocks:
             self.belief = Belief(view.cache_blocks)
             self.directory.resize(self.belief.bound_blocks)
         if not self.rates.configured_as(view.prefill_tokens_per_second, view.prefill_fixed_seconds):
             self.rates.configure(view.prefill_tokens_per_second, view.prefill_fixed_seconds)
+            return True
+        return False
 
     def enter(self, request_id: str, flight: InFlight, now: float, *, silent: bool) -> None:
         """A request was sent here."""
@@ -84,19 +86,30 @@ class WorkerState:
         self.requests -= 1
         self.context_tokens -= flight.prompt_tokens
 
-    def learn(self, flight: InFlight, outcome: Outcome) -> None:
-        """Learn rates and the size of the cache from a request that was placed by this router and has ended."""
-        cached = flight.predicted_cached_tokens if outcome.cached_tokens is None else outcome.cached_tokens
-        if flight.alone and flight.first_token_at is not None:
-            uncached = max(1, flight.prompt_tokens - cached)
-            self.rates.prefill.observe(uncached, flight.first_token_at - flight.placed_at)
-        if flight.first_token_at is not None and (outcome.output_tokens or 0) >= _LEAST_TOKENS_FOR_A_GAP:
-            gap_seconds = (outcome.ended_at - flight.first_token_at) / ((outcome.output_tokens or 0) - 1)
-            self.rates.decode.observe((flight.decode_context_tokens + outcome.context_tokens) / 2, gap_seconds)
-        if outcome.cached_tokens is not None:
-            self._correct(Report(flight.predicted_cached_tokens, outcome.cached_tokens, flight.block_tokens))
+    def learn_prefill(self, flight: InFlight, cached_tokens: int | None) -> bool:
+        """Learn from an ended request's time to first token; True if this worker's own line was fitted again.
 
-    def _correct(self, report: Report) -> None:
+        Requests that found nobody waiting tell; others only where those are rare. A worker believed too fast is
+        always busy and would never be corrected: there, what came of the whole wait stands for what came of each
+        prefill in it.
+        """
+        if flight.first_token_at is None:
+            return False
+        seconds = flight.first_token_at - flight.placed_at
+        if flight.alone:
+            self._queued_since_alone = 0
+            cached = flight.predicted_cached_tokens if cached_tokens is None else cached_tokens
+            return self.rates.prefill.observe(max(1, flight.prompt_tokens - cached), seconds)
+        self._queued_since_alone += 1
+        if self._queued_since_alone <= RELEARN_EVERY:
+            return False
+        ratio = seconds / max(flight.predicted_seconds, _LEAST_SECONDS)
+        ratio = min(_FARTHEST_RATIO, max(1 / _FARTHEST_RATIO, ratio))
+        predicted_uncached = max(1, flight.prompt_tokens - flight.predicted_cached_tokens)
+        return self.rates.prefill.observe(predicted_uncached, flight.prefill_seconds * ratio)
+
+    def correct(self, report: Report) -> None:
+        """Let the worker's word on what it had cached correct the belief."""
         verdict = self.belief.learn(report)
         if verdict is Verdict.CLEAR:
             self.directory.clear()

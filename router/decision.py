@@ -1,0 +1,100 @@
+"""One decision: what is asked, what is known, and the placement that follows; nothing here changes anything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from xxhash import xxh3_128_digest
+
+from router.assessment import assess
+from router.core import Placement, Prompt
+from router.heat import Heat
+from router.learning import OutputLengths
+from router.policy import NO_WORKER, Policy, Situation, Weights
+from router.rates import decode_line
+from router.roster import Roster
+from router.settings import RouterSettings
+from router.utilisation import Utilisation
+
+
+class Ask(NamedTuple):
+    """One request for a placement."""
+
+    prompt: Prompt
+    request_id: str
+    tenant: str
+    policy: str
+    session: str | None
+    max_tokens: int | None
+    exclude: frozenset[str]
+
+
+class Traffic:
+    """What is known of one model's traffic as a whole; `turns` counts placements by policy."""
+
+    __slots__ = ("decode", "heat", "outputs", "turns", "utilisation")
+
+    def __init__(self, settings: RouterSettings) -> None:
+        self.heat = Heat(settings.heat_half_life_requests, settings.heat_bound_blocks)
+        self.utilisation = Utilisation(settings.utilisation_window_seconds, settings.price_limit)
+        self.outputs = OutputLengths()
+        self.decode = decode_line()
+        self.turns: Counter[str] = Counter()
+
+
+def decide(
+    ask: Ask, policy: Policy, roster: Roster, traffic: Traffic, settings: RouterSettings, now: float
+) -> Placement:
+    """Number the candidates and let the policy choose; worker None if nobody can be chosen."""
+    key = policy.key(_adaptive_key(ask, roster, traffic), ask.tenant, ask.session)
+    assessed = assess(
+        ask.prompt,
+        roster,
+        policy,
+        Weights(traffic.utilisation.price(now, roster.serving), settings.decode_weight),
+        expected_output_tokens=traffic.outputs.expect(ask.tenant, ask.max_tokens),
+        decode_growth=traffic.decode.slope,
+        exclude=ask.exclude,
+        now=now,
+    )
+    candidates, home = tuple(assessed.candidates), roster.ring.home(key)
+    if not assessed.usable:
+        return Placement(ask.request_id, None, NO_WORKER, ask.policy, home, key, 0, 0.0, candidates)
+    situation = Situation(
+        candidates=candidates,
+        usable=assessed.usable,
+        position=roster.position,
+        loads=assessed.loads,
+        ring=roster.ring,
+        key=key,
+        home=home,
+        slack_seconds=_slack_seconds(settings, roster, home),
+        turn=traffic.turns[ask.policy],
+        request_id=ask.request_id,
+        settings=settings,
+    )
+    index, reason = policy.choose(situation)
+    won = candidates[index]
+    seconds = won.wait_seconds + won.own_seconds
+    return Placement(ask.request_id, won.worker, reason, ask.policy, home, key, won.cached_tokens, seconds, candidates)
+
+
+def hot_share(roster: Roster) -> float:
+    """A prefix with at least this share of the requests is too popular to have one home."""
+    return 1.0 / (2 * roster.serving)
+
+
+def _adaptive_key(ask: Ask, roster: Roster, traffic: Traffic) -> bytes:
+    chain = ask.prompt.key_blocks
+    if not chain:
+        # A prompt that could not be read has no home of its own; its id spreads such requests.
+        return xxh3_128_digest(ask.request_id.encode(errors="surrogatepass"))
+    return traffic.heat.adaptive_key(chain, hot_share(roster))
+
+
+def _slack_seconds(settings: RouterSettings, roster: Roster, home: str | None) -> float:
+    """By how much the home may be worse: as told, else the time in which it prefills so many tokens."""
+    if settings.ring_slack_seconds is not None or home is None:
+        return settings.ring_slack_seconds or 0.0
+    return settings.ring_slack_tokens * roster.states[roster.position[home]].rates.seconds_per_token

@@ -1,0 +1,79 @@
+"""How fast workers prefill and decode: each by its own answers, and by its neighbours' where its own say too little.
+
+Workers of one fleet are mostly alike. One that has been learned would draw all requests from those that still stand
+at a wrong configuration, and these would never be learned; so an unlearned worker moves with the others, and small
+differences, which are noise, are taken for none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from statistics import median
+
+from router.learning import Bounds, RobustLine
+
+PREFILL_TOKENS_PER_SECOND = 8000.0
+PREFILL_FIXED_SECONDS = 0.02
+DECODE_FIXED_SECONDS = 0.012
+DECODE_SECONDS_PER_CONTEXT_TOKEN = 24e-9
+"""How much a decode step grows per token of context held by the worker's requests."""
+
+PREFILL_BOUNDS = Bounds(slope_low=1e-7, slope_high=0.1, fixed_high=10.0, least_spread=128.0)
+DECODE_BOUNDS = Bounds(slope_low=1e-10, slope_high=1e-5, fixed_high=1.0, least_spread=4096.0)
+
+SAME_WITHIN = 1.2
+"""Rates that differ by less than this factor are taken to be the same."""
+
+_SAME_WITHIN_SECONDS = 0.01
+
+
+class WorkerRates:
+    """One worker's prefill: `fixed_seconds` + tokens · `seconds_per_token` is what the score uses.
+
+    `prefill` is the line through this worker's own observations.
+    """
+
+    __slots__ = ("_configured", "_start_per_token", "fixed_seconds", "prefill", "seconds_per_token")
+
+    def __init__(self, tokens_per_second: float | None = None, fixed_seconds: float | None = None) -> None:
+        self.configure(tokens_per_second, fixed_seconds)
+
+    def configure(self, tokens_per_second: float | None, fixed_seconds: float | None) -> None:
+        """Start again from a configuration; None means the default."""
+        self._configured = (tokens_per_second, fixed_seconds)
+        self._start_per_token = 1.0 / max(1.0, tokens_per_second or PREFILL_TOKENS_PER_SECOND)
+        self.seconds_per_token = self._start_per_token
+        self.fixed_seconds = PREFILL_FIXED_SECONDS if fixed_seconds is None else max(0.0, fixed_seconds)
+        self.prefill = RobustLine(self.fixed_seconds, self.seconds_per_token, PREFILL_BOUNDS, scales=True)
+
+    def configured_as(self, tokens_per_second: float | None, fixed_seconds: float | None) -> bool:
+        """Whether learning started from exactly this configuration."""
+        return self._configured == (tokens_per_second, fixed_seconds)
+
+    @property
+    def slowness(self) -> float:
+        """How many times slower this worker's own observations are than its configuration."""
+        return self.prefill.slope / self._start_per_token
+
+    def settle(self, slowness: float, fixed_seconds: float) -> None:
+        """Take over the fleet's figures, unless this worker's own are known and clearly different."""
+        own, own_fixed = (self.slowness, self.prefill.fixed) if self.prefill.fitted else (slowness, fixed_seconds)
+        alike = max(own, slowness) < SAME_WITHIN * min(own, slowness)
+        self.seconds_per_token = self._start_per_token * (slowness if alike else own)
+        near = abs(own_fixed - fixed_seconds) < max(_SAME_WITHIN_SECONDS, (SAME_WITHIN - 1) * fixed_seconds)
+        self.fixed_seconds = fixed_seconds if near else own_fixed
+
+
+def settle_rates(fleet: Collection[WorkerRates]) -> None:
+    """Let every worker take over what the learned ones have in common, in proportion to its configuration."""
+    learned = [rates for rates in fleet if rates.prefill.fitted]
+    if learned:
+        slowness = median(rates.slowness for rates in learned)
+        fixed_seconds = median(rates.prefill.fixed for rates in learned)
+        for rates in fleet:
+            rates.settle(slowness, fixed_seconds)
+
+
+def decode_line() -> RobustLine:
+    """Seconds of a decode step against tokens of context at the worker; one for a fleet, its effect is small."""
+    return RobustLine(DECODE_FIXED_SECONDS, DECODE_SECONDS_PER_CONTEXT_TOKEN, DECODE_BOUNDS, scales=False)
