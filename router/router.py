@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
+from router.belief import Report
 from router.core import NEWS_ENDED, NEWS_FIRST_TOKEN, NEWS_PLACED, FleetView, News, Placement, Prompt
 from router.decision import Ask, Traffic, decide, hot_share
 from router.flights import Flights
@@ -192,6 +193,20 @@ class Router:
         if flight is not None:
             self._traffic.utilisation.take_back(flight.prefill_seconds, flight.placed_at, now)
         return flight is not None
+
+    def _learn(self, flight: InFlight, now: float, cached_tokens: int | None, output_tokens: int) -> None:
+        state = self._members.state(flight.worker)
+        if state.learn_prefill(flight, cached_tokens):
+            self._members.settle_rates()
+        if flight.first_token_at is not None and output_tokens >= _LEAST_TOKENS_FOR_A_GAP:
+            context = (flight.decode_context_tokens + state.context_tokens + flight.prompt_tokens) / 2
+            self._traffic.decode.observe(context, (now - flight.first_token_at) / (output_tokens - 1))
+        if cached_tokens is not None:
+            state.correct(Report(flight.predicted_cached_tokens, cached_tokens, flight.block_tokens))
+
+    def _forget_absent(self, now: float) -> None:
+        for worker in self._members.long_absent(now, self.settings.absent_worker_seconds):
+            self.forget(worker)
 
     def _commit(self, placement: Placement, ask: Ask, now: float, *, streams: bool, counts: bool) -> None:
         """Take a placement as sent; a request that is moved does not count again in popularity."""
