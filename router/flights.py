@@ -29,10 +29,10 @@ class Flights:
         """Whether any of the requests is in flight."""
         return any(request_id in self._flights for request_id in request_ids)
 
-    def enter(self, request_id: str, flight: InFlight, now: float, *, silent: bool = False) -> None:
-        """A request (whose id is not in flight) was sent to a worker; `silent`: its first token will go unseen."""
+    def enter(self, request_id: str, flight: InFlight, now: float) -> None:
+        """A request (whose id is not in flight) was sent to a worker."""
         self._flights[request_id] = flight
-        self._members.state(flight.worker).enter(request_id, flight, now, silent=silent)
+        self._members.state(flight.worker).enter(request_id, flight, now)
         self._since_prune += 1
         # Scanning as seldom as the table is long makes pruning cost the same per request at any size.
         if self._since_prune > max(_LEAST_PRUNE_INTERVAL, len(self._flights)):
@@ -41,9 +41,9 @@ class Flights:
             self.leave(next(iter(self._flights)), now)
 
     def started(self, request_id: str, now: float) -> None:
-        """A first token came; only the first time counts."""
+        """A first token came; only the first time counts, and nothing does of an answer that comes all at once."""
         flight = self._flights.get(request_id)
-        if flight is not None and flight.first_token_at is None:
+        if flight is not None and flight.first_token_at is None and not flight.silent:
             state = self._members.state(flight.worker)
             flight.first_token_at = now
             flight.decode_context_tokens = state.context_tokens

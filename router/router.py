@@ -57,11 +57,13 @@ class Router:
     ) -> Placement:
         """Choose a worker for `prompt` and take it as sent there.
 
-        A request that is in flight already is moved: its earlier placement ends as if it had never been. `exclude`
-        names workers that must not get it. `streams` False says that `first_token` will not be told in time.
-        Raises ValueError for an unknown policy.
+        `request_id` is unique among the requests in flight: one that is there already is a retry, and its earlier
+        placement ends as if it had never been. `exclude` names workers that must not get it. `streams` False says
+        that the answer comes all at once, so that nobody sees its first token. Raises ValueError for an unknown
+        policy, or for two workers of one name.
         """
         ask = Ask(prompt, request_id, tenant, policy or self.settings.policy, session, max_tokens, exclude)
+        self._policy(ask.policy)
         retried = self._withdraw(request_id, now)
         placement = self._decide(ask, fleet, now)
         self._tally.placed(placement)
@@ -222,10 +224,11 @@ class Router:
             prefill_seconds=seconds,
             predicted_seconds=placement.predicted_seconds,
             placed_at=now,
-            alone=not state.queue,
+            alone=not state.queue and not roster.views[index].waiting,
+            silent=not streams,
         )
         state.directory.insert(prompt.exact_blocks)
-        self._flights.enter(ask.request_id, flight, now, silent=not streams)
+        self._flights.enter(ask.request_id, flight, now)
         self._traffic.utilisation.add(seconds, now)
         self._traffic.turns[ask.policy] += 1
         if counts and prompt.key_blocks:

@@ -21,7 +21,7 @@ class InFlight:
     """One request between placement and end.
 
     `decode_context_tokens` is the worker's context when the first token came. `remote` requests were placed by
-    another replica. `alone` says that nobody was waiting at the worker when it was placed, so that its time to
+    another replica. `silent` ones answer at once, so that nobody sees when their prefill ended. `alone` says that nobody was waiting at the worker when it was placed, so that its time to
     first token is its own prefill and nothing else; `predicted_seconds` is what that time was expected to be,
     waiting included, of which `prefill_seconds` were its own.
     """
@@ -36,6 +36,7 @@ class InFlight:
     placed_at: float
     alone: bool
     remote: bool = False
+    silent: bool = False
     first_token_at: float | None = None
     decode_context_tokens: int = 0
 
@@ -74,9 +75,9 @@ class WorkerState:
             return True
         return False
 
-    def enter(self, request_id: str, flight: InFlight, now: float, *, silent: bool) -> None:
+    def enter(self, request_id: str, flight: InFlight, now: float) -> None:
         """A request was sent here."""
-        self.queue.push(request_id, flight.prefill_seconds, now, silent=silent)
+        self.queue.push(request_id, flight.prefill_seconds, now, silent=flight.silent)
         self.requests += 1
         self.context_tokens += flight.prompt_tokens
 
