@@ -8,7 +8,7 @@ from pathlib import Path
 from gateway.config_checks import Mistake, Secrets, find_mistakes
 from gateway.config_convert import convert
 from gateway.config_source import ConfigError, Source, read_yaml
-from gateway.settings import Backends, Config, Listen, Model, TenantSettings
+from gateway.settings import Backends, Config, Listen, Model, TenantSettings, Timeouts
 from gateway.worker_state import ANY_MODEL
 
 __all__ = ["Config", "ConfigError", "Secrets", "check_config", "config_for_workers", "load_config", "load_secrets"]
@@ -43,6 +43,7 @@ def config_for_workers(urls: Sequence[str], listen: Listen | None = None) -> Con
     """
     config = Config(
         listen=listen or Listen(),
+        timeouts=Timeouts(drain_delay_seconds=0.0),
         models={ANY_MODEL: Model(backends=Backends(static=list(dict.fromkeys(urls))))},
         tenants={LOCAL_TENANT: TenantSettings(open=True, isolation="shared")},
     )

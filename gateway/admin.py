@@ -1,0 +1,175 @@
+"""The admin port: is it alive, is it ready, what does it count, and why would a request go where."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from prometheus_client.exposition import choose_encoder
+
+from gateway.errors import GatewayError, InvalidRequest, ModelNotFound
+from gateway.explain import explain_call, read_request
+from gateway.fleet import Fleet
+from gateway.loop_watch import LoopWatch
+from gateway.metrics import Metrics
+from gateway.serving import Serving
+from gateway.tenants import Tenant, Tenants
+from gateway.worker_state import Worker
+from router.core import Placement
+
+EXPLAIN_BYTES = 32 * 1024 * 1024
+SHUTDOWN_SECONDS = 1.0
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Readiness:
+    """Whether the gateway should be sent requests, and what keeps it from that."""
+
+    def __init__(self) -> None:
+        self._waiting_for: dict[str, None] = {}
+        self.draining = False
+
+    def wait_for(self, what: str) -> None:
+        """Not ready until `done(what)`."""
+        self._waiting_for[what] = None
+
+    def done(self, what: str) -> None:
+        """One thing less to wait for."""
+        self._waiting_for.pop(what, None)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why not; empty when ready."""
+        return (*self._waiting_for, *(("draining",) if self.draining else ()))
+
+
+class Admin:
+    """The endpoints; `clock` gives the monotonic seconds that routers are told."""
+
+    def __init__(
+        self,
+        *,
+        readiness: Readiness,
+        watch: LoopWatch,
+        metrics: Metrics,
+        fleet: Fleet,
+        serving: Serving,
+        tenants: Tenants,
+        clock: Callable[[], float],
+    ) -> None:
+        self._readiness = readiness
+        self._watch = watch
+        self._metrics = metrics
+        self._fleet = fleet
+        self._serving = serving
+        self._tenants = tenants
+        self._clock = clock
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port, which matters where `port` is 0. OSError when it is taken."""
+        app = web.Application(client_max_size=EXPLAIN_BYTES)
+        app.router.add_get("/livez", self.livez)
+        app.router.add_get("/readyz", self.readyz)
+        app.router.add_get("/metrics", self.metrics)
+        app.router.add_post("/explain", self.explain)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, host, port, reuse_address=True).start()
+        return int(self._runner.addresses[0][1])
+
+    async def __aenter__(self) -> Admin:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def livez(self, request: web.Request) -> web.Response:
+        """200 while the event loop turns; no dependency is asked."""
+        del request
+        body = {"alive": self._watch.turns, "loop_lag_seconds": round(self._watch.worst_lag_seconds, 4)}
+        return _json(body, 200 if self._watch.turns else 503)
+
+    async def readyz(self, request: web.Request) -> web.Response:
+        """200 when requests may come; the body says what is missing and which workers are down."""
+        del request
+        reasons = self._readiness.reasons
+        body = {
+            "ready": not reasons,
+            "waiting_for": list(reasons),
+            "workers_down": {worker.name: worker.trouble for worker in self._fleet.workers if worker.trouble},
+            "workers": {worker.name: _worker(worker) for worker in self._fleet.workers},
+            "models": self._serving.describe(),
+        }
+        return _json(body, 503 if reasons else 200)
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        """Prometheus' text format, or OpenMetrics for who accepts it."""
+        self._metrics.refresh()
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return web.Response(body=encode(self._metrics.registry), headers={"content-type": content_type})
+
+    async def explain(self, request: web.Request) -> web.Response:
+        """What would happen to the request in the body: keys, folds, and every candidate's numbers.
+
+        The tenant is named by `?tenant=` or `x-homing-tenant`, and may be left out when there is only one.
+        """
+        try:
+            tenant = self._tenant(request)
+            return _json(await self._explained(tenant, await request.read()), 200)
+        except GatewayError as error:
+            return web.Response(status=error.status, body=error.openai_body(), content_type="application/json")
+
+    def _tenant(self, request: web.Request) -> Tenant:
+        names = self._tenants.names
+        name = request.query.get("tenant") or request.headers.get("x-homing-tenant")
+        if name is None and len(names) == 1:
+            name = names[0]
+        tenant = self._tenants.named(name) if name is not None else None
+        if tenant is None:
+            raise InvalidRequest(
+                f"Say which tenant asks with ?tenant=NAME, one of: {', '.join(names)}.", param="tenant"
+            )
+        return tenant
+
+    async def _explained(self, tenant: Tenant, body: bytes) -> dict[str, Any]:
+        call = read_request(body)
+        if not tenant.may_use(call.model) or not self._fleet.knows(call.model):
+            raise ModelNotFound(f"No model `{call.model}` for the tenant {tenant.name}.", param="model")
+        salt = tenant.salt(call.model, client_salt=call.cache_salt, user=call.user)
+        prompt = await self._serving.prepare(call.model, call.source, salt=salt, rules=tenant.fold)
+        placement = self._serving.router(call.model).peek(
+            prompt,
+            self._fleet.view(call.model),
+            self._clock(),
+            tenant=tenant.name,
+            policy=tenant.policy,
+            session=call.session,
+            max_tokens=call.max_tokens,
+        )
+        return {**explain_call(call, prompt, salt), "tenant": tenant.name, "placement": _placement(placement)}
+
+
+def _worker(worker: Worker) -> dict[str, Any]:
+    return {
+        "state": worker.state.value,
+        "draining": worker.draining,
+        "in_flight": worker.in_flight,
+        "models": [card.id for card in worker.cards or ()],
+    }
+
+
+def _placement(placement: Placement) -> dict[str, Any]:
+    told: dict[str, Any] = msgspec.to_builtins(placement, builtin_types=(bytes,))
+    return {**told, "key": placement.key.hex()}
+
+
+def _json(body: Any, status: int) -> web.Response:
+    return web.Response(status=status, body=msgspec.json.encode(body), content_type="application/json")

@@ -1,0 +1,191 @@
+"""The only wiring: from a configuration to a running gateway, and back to nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import platform
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from types import TracebackType
+
+from prometheus_client import CollectorRegistry
+
+from gateway.accounting import Accounts
+from gateway.admin import Admin, Readiness
+from gateway.attempts import Attempts
+from gateway.config import Config, Secrets
+from gateway.discovery.static import static_backends
+from gateway.fleet import Change, ChangeKind, Fleet
+from gateway.gauges import Gauges
+from gateway.logs import RequestLog
+from gateway.loop_watch import LoopWatch
+from gateway.metrics import Metrics
+from gateway.probes import Probes
+from gateway.prompts import Prompts
+from gateway.proxy import Proxy
+from gateway.server import DataServer
+from gateway.serving import Serving, serving_facts
+from gateway.tenants import Tenants
+from gateway.upstream import Timeouts, Upstream
+from gateway.version import homing_version
+from gateway.worker_state import ANY_MODEL
+
+PROBED = "first probe of every worker"
+LOADED = "tokenisers"
+LISTENING = "API port"
+
+log = logging.getLogger("homing.app")
+
+
+class CannotListen(OSError):
+    """A port is taken or an address is not this machine's; the message names both."""
+
+
+class Gateway:
+    """A whole gateway: `async with Gateway(...)` starts it, `drain()` lets it leave without losing a request.
+
+    `request_log` takes a line for each request; `clock` gives monotonic seconds. Raises `CannotListen`, and
+    `TokeniserError` for a configured tokeniser that cannot be read.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        secrets: Secrets,
+        *,
+        request_log: RequestLog | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.config = config
+        self.api_port = self.admin_port = 0
+        self._stack = AsyncExitStack()
+        self._request_log = request_log
+        self.metrics = Metrics(CollectorRegistry())
+        self.fleet = Fleet(serving_facts(config.models))
+        self.fleet.on_change(log_change)
+        self.tenants = Tenants(config.tenants, secrets.digests, secrets.salt_key)
+        self.prompts = Prompts()
+        self.serving = Serving(config.models, self.fleet, self.prompts)
+        self.gauges = Gauges(self.metrics, self.fleet, self.serving.routers)
+        self.probes = Probes(self.fleet, config.probes, clock)
+        self.readiness = Readiness()
+        self._watch = LoopWatch(self.metrics, clock)
+        self._backends = static_backends(config.models, secrets.worker_keys)
+        timeouts = config.timeouts
+        self._upstream = Upstream(
+            Timeouts(timeouts.connect_seconds, timeouts.first_byte_seconds, timeouts.idle_seconds)
+        )
+        self.server = self._data_server(clock)
+        self._admin = Admin(
+            readiness=self.readiness,
+            watch=self._watch,
+            metrics=self.metrics,
+            fleet=self.fleet,
+            serving=self.serving,
+            tenants=self.tenants,
+            clock=clock,
+        )
+
+    async def __aenter__(self) -> Gateway:
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def drain(self) -> None:
+        """Leave politely: /readyz says no, requests are taken a little longer, then open ones may end."""
+        timeouts = self.config.timeouts
+        self.readiness.draining = True
+        self.server.drain()
+        log.info("draining", extra={"fields": {"open_requests": self.server.open_requests}})
+        await asyncio.sleep(timeouts.drain_delay_seconds)
+        await self.server.stop(timeouts.drain_seconds)
+
+    def _data_server(self, clock: Callable[[], float]) -> DataServer:
+        write_line = self._request_log.write if self._request_log is not None else None
+        proxy = Proxy(
+            tenants=self.tenants,
+            prompts=self.serving,
+            routers=self.serving.router,
+            fleet=self.fleet,
+            attempts=Attempts(self.fleet, self._upstream, self.metrics, clock),
+            accounts=Accounts(self.metrics, clock, write_line, self.serving.learn),
+            body_limit_bytes=self.config.limits.body_bytes,
+        )
+        return DataServer(proxy, self.fleet, self._upstream)
+
+    async def _start(self) -> None:
+        """What answers questions comes first, what takes requests last; `_stack` undoes it in reverse."""
+        for what in (PROBED, LOADED, LISTENING):
+            self.readiness.wait_for(what)
+        self._know_labels()
+        self._leave_last()
+        await self._stack.enter_async_context(self._watch)
+        await self._stack.enter_async_context(self._admin)
+        listen = self.config.listen
+        self.admin_port = await _listen(self._admin.start, listen.admin_host, listen.admin_port)
+        for backend in self._backends:
+            self.fleet.add(backend)
+        await self._stack.enter_async_context(self.probes)
+        if not await self.probes.first_round():
+            log.warning(
+                "some workers have not answered a probe", extra={"fields": {"workers": self.probes.not_looked_at}}
+            )
+        self.readiness.done(PROBED)
+        await self.serving.load_all()
+        self.readiness.done(LOADED)
+        self._stack.push_async_callback(self.server.stop, 0.0)
+        self.api_port = await _listen(self.server.start, listen.host, listen.port)
+        self.readiness.done(LISTENING)
+        self._say_what_runs()
+
+    def _leave_last(self) -> None:
+        if self._request_log is not None:
+            self._stack.callback(self._request_log.flush)
+        self._stack.callback(self.prompts.close)
+        self._stack.push_async_callback(self.serving.close)
+
+    def _know_labels(self) -> None:
+        config, metrics = self.config, self.metrics
+        adapters = (adapter for model in config.models.values() for adapter in model.adapters)
+        metrics.know(tenants=config.tenants, models=(*(set(config.models) - {ANY_MODEL}), *adapters))
+        metrics.build_info.labels(homing_version(), platform.python_version()).set(1)
+
+    def _say_what_runs(self) -> None:
+        for name, tenant in self.config.tenants.items():
+            told = {"tenant": name, "isolation": tenant.isolation, "models": tenant.models or "all"}
+            log.info("tenant", extra={"fields": told})
+        listen = self.config.listen
+        ports = {"api": f"{listen.host}:{self.api_port}", "admin": f"{listen.admin_host}:{self.admin_port}"}
+        up = sum(worker.up for worker in self.fleet.workers)
+        workers = f"{up} of {len(self.fleet.workers)} up"
+        log.info("homing is listening", extra={"fields": {"version": homing_version(), **ports, "workers": workers}})
+
+
+def log_change(change: Change) -> None:
+    """Say what happened to a worker; what takes it away is a warning."""
+    worker = change.worker
+    fields = {"worker": worker.name, "url": worker.backend.address.url}
+    if change.kind is ChangeKind.DOWN:
+        log.warning("worker is down", extra={"fields": {**fields, "because": worker.trouble}})
+    elif change.kind is ChangeKind.MODELS:
+        models = [card.id for card in worker.cards or ()]
+        log.info("worker lists its models", extra={"fields": {**fields, "models": models}})
+    else:
+        log.info("worker %s", change.kind.value, extra={"fields": fields})
+
+
+async def _listen(start: Callable[[str, int], Awaitable[int]], host: str, port: int) -> int:
+    try:
+        return await start(host, port)
+    except OSError as error:
+        raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror or error}") from None

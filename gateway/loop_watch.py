@@ -1,0 +1,57 @@
+"""Watches that the event loop turns: how late it wakes a timer is how late it does everything else."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+
+from gateway.metrics import Metrics
+
+TICK_SECONDS = 0.1
+LAG_BOUND_SECONDS = 5.0
+"""Beyond this the process is as good as hung: /livez says so."""
+
+WINDOW_TICKS = 50
+
+
+class LoopWatch:
+    """A timer that measures its own lateness; `clock` gives monotonic seconds."""
+
+    def __init__(self, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._lags: deque[float] = deque(maxlen=WINDOW_TICKS)
+        self._due_at = clock()
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> LoopWatch:
+        self._task = asyncio.create_task(self._tick(), name="loop watch")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    @property
+    def worst_lag_seconds(self) -> float:
+        """The longest lateness of the last few seconds, what is late at this moment included."""
+        return max(0.0, self._clock() - self._due_at, *self._lags)
+
+    @property
+    def turns(self) -> bool:
+        """Whether the loop wakes its timers within the bound."""
+        return self.worst_lag_seconds < LAG_BOUND_SECONDS
+
+    async def _tick(self) -> None:
+        while True:
+            self._due_at = self._clock() + TICK_SECONDS
+            await asyncio.sleep(TICK_SECONDS)
+            lag = max(0.0, self._clock() - self._due_at)
+            self._lags.append(lag)
+            self._metrics.event_loop_lag_seconds.labels().observe(lag)

@@ -1,0 +1,161 @@
+"""What each model needs to be served: its text handling and its router, made when the model is first seen."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple
+
+from gateway.config_checks import policy_settings, tokenizer_path
+from gateway.fleet import Change, ChangeKind, Fleet
+from gateway.prompts import Prompts, tokenizer_source
+from gateway.settings import Model
+from gateway.worker_state import ANY_MODEL, ServingFacts
+from router.core import Prompt, PromptSource
+from router.normalise import FoldRules
+from router.router import Router
+from router.settings import RouterSettings
+
+log = logging.getLogger("homing.serving")
+
+
+class Loaded(NamedTuple):
+    """How a model's prompts are read: routing block in tokens, and the tokeniser's kind."""
+
+    block_tokens: int
+    tokenizer: str
+
+
+class Serving:
+    """Routers and prompts by model; an adapter shares those of its base.
+
+    Belongs to one event loop. Tokenisers are loaded in a thread, so that a model which appears while others are
+    being served costs them nothing.
+    """
+
+    def __init__(self, models: Mapping[str, Model], fleet: Fleet, prompts: Prompts) -> None:
+        self._models = models
+        self._fleet = fleet
+        self._prompts = prompts
+        self._routers: dict[str, Router] = {}
+        self._loaded: dict[str, Loaded] = {}
+        self._loading: dict[str, asyncio.Task[None]] = {}
+        fleet.on_change(self._fleet_changed)
+
+    async def load_all(self) -> None:
+        """Load every model that is configured or listed by now; TokeniserError when a configured one cannot be."""
+        for model in self.names():
+            await self._load(model)
+
+    async def close(self) -> None:
+        """End what is still being loaded."""
+        for task in self._loading.values():
+            task.cancel()
+        await asyncio.gather(*self._loading.values(), return_exceptions=True)
+
+    def names(self) -> tuple[str, ...]:
+        """Base models: the configured ones, then what workers list beyond them."""
+        listed = (card.parent or card.id for card in self._fleet.models())
+        return tuple(dict.fromkeys((*(name for name in self._models if name != ANY_MODEL), *listed)))
+
+    @property
+    def routers(self) -> Mapping[str, Router]:
+        """The routers by base model."""
+        return self._routers
+
+    def router(self, model: str) -> Router:
+        """The router of a model or adapter."""
+        base = self._fleet.base_model(model)
+        found = self._routers.get(base)
+        if found is None:
+            found = self._routers[base] = Router(router_settings(self._settings(base)))
+        return found
+
+    async def prepare(self, model: str, source: PromptSource, *, salt: str | None, rules: FoldRules) -> Prompt:
+        """Both chains of a prompt for a model or adapter that the fleet knows."""
+        base = self._fleet.base_model(model)
+        if base not in self._loaded:
+            await self._load(base)
+        adapter = model if model != base else None
+        return await self._prompts.prepare(base, source, salt=salt, rules=rules, adapter=adapter)
+
+    def learn(self, model: str, prompt: Prompt, prompt_tokens: int) -> None:
+        """Take in the worker's own count of a prompt's tokens."""
+        self._prompts.observe(self._fleet.base_model(model), prompt, prompt_tokens)
+
+    def describe(self) -> dict[str, dict[str, str | int]]:
+        """For /readyz and the log: each loaded model's tokeniser, block and policy."""
+        return {
+            model: {
+                **loaded._asdict(),
+                "policy": self.router(model).settings.policy,
+            }
+            for model, loaded in self._loaded.items()
+        }
+
+    def _settings(self, base: str) -> Model | None:
+        return self._models.get(base) or self._models.get(ANY_MODEL)
+
+    async def _load(self, base: str) -> None:
+        """Load once, however many ask; a task of its own, so that a caller who leaves does not stop it for others."""
+        task = self._loading.get(base)
+        if task is None:
+            task = self._loading[base] = asyncio.create_task(self._load_in_thread(base), name=f"load {base}")
+        try:
+            await asyncio.shield(task)
+        finally:
+            if task.done():
+                self._loading.pop(base, None)
+
+    async def _load_in_thread(self, base: str) -> None:
+        settings, block_tokens = self._settings(base), self._fleet.block_tokens(base)
+        configured = settings.tokenizer if settings is not None else None
+        path = tokenizer_source(str(tokenizer_path(configured)) if configured else None, self._root(base))
+        register = partial(self._prompts.register, base, path, block_tokens, required=configured is not None)
+        text = await asyncio.to_thread(register)
+        self._loaded[base] = Loaded(block_tokens, text.tokeniser.name)
+        log.info("model is ready to be routed", extra={"fields": {"model": base, **self._loaded[base]._asdict()}})
+
+    def _root(self, base: str) -> str | None:
+        card = self._fleet.card(base)
+        return card.root if card is not None else None
+
+    def _fleet_changed(self, change: Change) -> None:
+        worker = change.worker
+        if change.kind in (ChangeKind.LEFT, ChangeKind.RESTARTED):
+            for router in self._routers.values():
+                router.forget(worker.name)
+        elif change.kind is ChangeKind.UP:
+            for model, loaded in list(self._loaded.items()):
+                if worker.serves(model) and self._fleet.block_tokens(model) != loaded.block_tokens:
+                    # Its blocks were not known when the model was loaded: hash anew, at the worker's borders.
+                    del self._loaded[model]
+
+
+def router_settings(model: Model | None) -> RouterSettings:
+    """The router's settings from a model's `policy`; what is not said keeps its measured default."""
+    if model is None:
+        return RouterSettings()
+    policy = policy_settings(model)
+    return RouterSettings(
+        policy=policy.name,
+        ring_slack_seconds=policy.ring_slack_seconds,
+        ring_patience_seconds=policy.ring_patience_seconds,
+        decode_weight=policy.decode_weight,
+        chwbl_factor=policy.chwbl_factor,
+    )
+
+
+def serving_facts(models: Mapping[str, Model]) -> dict[str, ServingFacts]:
+    """What the fleet needs to know of each model's settings."""
+    return {
+        name: ServingFacts(
+            max_in_flight=model.max_in_flight,
+            prefill_tokens_per_second=model.prefill_tokens_per_second,
+            prefill_fixed_seconds=model.prefill_fixed_seconds,
+            worker_block_tokens=model.worker_block_tokens,
+        )
+        for name, model in models.items()
+    }
