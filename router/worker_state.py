@@ -21,9 +21,10 @@ class InFlight:
     """One request between placement and end.
 
     `decode_context_tokens` is the worker's context when the first token came. `remote` requests were placed by
-    another replica. `silent` ones answer at once, so that nobody sees when their prefill ended. `alone` says that nobody was waiting at the worker when it was placed, so that its time to
-    first token is its own prefill and nothing else; `predicted_seconds` is what that time was expected to be,
-    waiting included, of which `prefill_seconds` were its own.
+    another replica; `silent` ones answer all at once, so that nobody sees when their prefill ended. `alone` says that
+    nobody was waiting at the worker when it was placed, so that its time to first token is its own prefill and nothing
+    else; `predicted_seconds` is what that time was expected to be, waiting included, of which `prefill_seconds` were
+    its own.
     """
 
     worker: str
