@@ -121,7 +121,7 @@ async def until(condition: Callable[[], Awaitable[bool]], complaint: str, second
 @asynccontextmanager
 async def running_worker(*arguments: str, answer_tokens: int = 10_000) -> AsyncIterator[RunningWorker]:
     """A simulated worker started with these arguments; its answers have no end of their own."""
-    options = parse_arguments(["--simulated", "--served-model-name", "smollm2", "--enable-dev-routes", *arguments])
+    options = parse_arguments(["--simulated", "--served-model-name", "smollm2", *arguments])
     gate = Gate()
     runner = FailingRunner(
         Timing(fixed_seconds=1.0),
