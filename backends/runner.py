@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import torch
 
+from backends.kernels.choose import choose_kernels
 from backends.kernels.interface import Kernels
-from backends.kernels.reference import ReferenceKernels
 from backends.model.config import ModelRefusedError
 from backends.model.dtypes import choose_dtype
 from backends.model.gguf_weights import load_gguf
@@ -90,7 +90,7 @@ def load_model(
     if threads is not None:
         torch.set_num_threads(threads)
     loaded = load_gguf(path, choose_dtype(dtype))
-    runner = TorchRunner(Llama(loaded.config, loaded.weights, kernels or ReferenceKernels()))
+    runner = TorchRunner(Llama(loaded.config, loaded.weights, kernels or choose_kernels()))
     return LoadedModel(runner, load_tokeniser(path))
 
 

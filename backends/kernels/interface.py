@@ -40,7 +40,8 @@ class SequenceSpan:
         return ones.tril(cached_tokens)
 
 
-class StepContext(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class StepContext:
     """One step's tensors.
 
     `token_ids`, `positions` and `slots` are [T] int64; a token's slot is `block id · block tokens + offset`.
@@ -57,6 +58,17 @@ class StepContext(NamedTuple):
     query_starts: Tensor
     sample_rows: Tensor
     spans: tuple[SequenceSpan, ...]
+
+    @cached_property
+    def decodes(self) -> Tensor:
+        """Places in `spans` of the sequences with one new token, [count] int64."""
+        places = [place for place, span in enumerate(self.spans) if span.row_count == 1]
+        return torch.tensor(places, dtype=torch.int64, device=self.slots.device)
+
+    @cached_property
+    def chunks(self) -> tuple[SequenceSpan, ...]:
+        """The spans with more than one new token."""
+        return tuple(span for span in self.spans if span.row_count > 1)
 
 
 class Rotation(NamedTuple):

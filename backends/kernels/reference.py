@@ -24,8 +24,10 @@ class ReferenceKernels:
         """See `Kernels.rotate_and_store`."""
         kv_heads, head_size = cache.keys.shape[-2:]
         heads = qkv.shape[1] // head_size - 2 * kv_heads
-        rotated, values = qkv.view(qkv.shape[0], -1, head_size).split([heads + kv_heads, kv_heads], dim=1)
-        query, keys = rotate(rotated, rotation).split([heads, kv_heads], dim=1)
+        parts = qkv.view(qkv.shape[0], -1, head_size)
+        values = parts[:, heads + kv_heads :]
+        rotated = rotate(parts[:, : heads + kv_heads], rotation)
+        query, keys = rotated[:, :heads], rotated[:, heads:]
         cache.keys.view(-1, kv_heads, head_size).index_copy_(0, slots, keys)
         cache.values.view(-1, kv_heads, head_size).index_copy_(0, slots, values)
         return query
@@ -34,7 +36,7 @@ class ReferenceKernels:
         """See `Kernels.paged_attention`."""
         out = torch.empty_like(query)
         for span in step.spans:
-            out[span.rows] = attend(query[span.rows], gather(cache.keys, span), gather(cache.values, span), span)
+            attend_span(query, cache, span, out)
         return out.flatten(1)
 
     def gated_silu(self, gate_up: Tensor) -> Tensor:
@@ -48,6 +50,12 @@ def rotate(heads: Tensor, rotation: Rotation) -> Tensor:
     cosines, sines = (part.to(heads.dtype).unsqueeze(1) for part in rotation)
     first, second = heads.chunk(2, dim=-1)
     return torch.cat([first * cosines - second * sines, second * cosines + first * sines], dim=-1)
+
+
+def attend_span(query: Tensor, cache: LayerCache, span: SequenceSpan, out: Tensor) -> None:
+    """Attention of one span's rows, written to its rows of `out` [T, heads, head_size]."""
+    keys, values = gather(cache.keys, span), gather(cache.values, span)
+    out[span.rows] = attend(query[span.rows], keys, values, span)
 
 
 def gather(cache: Tensor, span: SequenceSpan) -> Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from backends.kernels.cpu import CpuKernels
 from backends.kernels.interface import Kernels
 from backends.kernels.reference import ReferenceKernels
 
@@ -20,7 +21,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture(params=["reference"])
+@pytest.fixture(params=["reference", "cpu"])
 def kernels(request: pytest.FixtureRequest) -> Kernels:
-    """One implementation after the other."""
-    return ReferenceKernels()
+    """One implementation after the other; without a compiler the reference alone."""
+    if request.param == "reference":
+        return ReferenceKernels()
+    try:
+        return CpuKernels()
+    except OSError as error:
+        pytest.skip(str(error))

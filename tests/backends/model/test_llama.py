@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def logits_from(runner: TorchRunner, ids: list[int], first_row: int) -> torch.Te
     """Logits of a whole prompt from `first_row` on."""
     table = list(range(1, len(ids) // BLOCK_TOKENS + 2))
     item = ScheduledSequence(build_sequence(ids, table), 0, len(ids), True)
-    step = build_step(Batch([item]), BLOCK_TOKENS)._replace(sample_rows=torch.arange(first_row, len(ids)))
+    step = replace(build_step(Batch([item]), BLOCK_TOKENS), sample_rows=torch.arange(first_row, len(ids)))
     return runner.model.forward(step, runner.cache.layers)
 
 
