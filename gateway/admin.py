@@ -22,6 +22,7 @@ from router.core import Placement
 
 EXPLAIN_BYTES = 32 * 1024 * 1024
 SHUTDOWN_SECONDS = 1.0
+TOLD_OF_A_PLACEMENT = ("worker", "reason", "policy", "home", "predicted_cached_tokens", "predicted_seconds")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -167,8 +168,9 @@ def _worker(worker: Worker) -> dict[str, Any]:
 
 
 def _placement(placement: Placement) -> dict[str, Any]:
-    told: dict[str, Any] = msgspec.to_builtins(placement, builtin_types=(bytes,))
-    return {**told, "key": placement.key.hex()}
+    told = {name: getattr(placement, name) for name in TOLD_OF_A_PLACEMENT}
+    candidates = [candidate._asdict() for candidate in placement.candidates]
+    return {**told, "key": placement.key.hex(), "candidates": candidates}
 
 
 def _json(body: Any, status: int) -> web.Response:

@@ -12,8 +12,10 @@ from msgspec import inspect
 from gateway.config_source import ConfigError, Path, Source, did_you_mean
 from gateway.settings import Config
 
-_MESSAGE = re.compile(r"(?P<what>.*?)(?: - at `(?P<key>key` in `)?\$(?P<path>[^`]*)`)?", re.DOTALL)
+_MESSAGE = re.compile(r"(?P<what>.*?)(?: - at `(?:key` in `)?\$(?P<path>[^`]*)`)?", re.DOTALL)
 _STEP = re.compile(r"\.(?P<field>\w+)|\[(?P<index>\d+)\]|(?P<any>\[\.\.\.\])")
+_JSON_WORD = re.compile(r"\b(?:object|array|null)\b")
+_YAML_WORDS = {"object": "mapping", "array": "list", "null": "nothing"}
 _FIELD = re.compile(r"Object (?:contains unknown|missing required) field `(?P<field>[^`]*)`")
 
 
@@ -40,10 +42,8 @@ def _explained(message: str, source: Source) -> ConfigError:
 
 def _lowered(what: str) -> str:
     """msgspec speaks of objects and arrays; YAML has mappings and lists."""
-    words = (("`object`", "a mapping"), ("`array`", "a list"), ("| object`", "or mapping`"), ("`null`", "nothing"))
-    for theirs, ours in words:
-        what = what.replace(theirs, ours)
-    return what[0].lower() + what[1:]
+    told = re.sub(r"`[^`]*`", lambda quoted: _JSON_WORD.sub(lambda word: _YAML_WORDS[word[0]], quoted[0]), what)
+    return told[0].lower() + told[1:]
 
 
 def _enum_hint(what: str, path: Path) -> str:

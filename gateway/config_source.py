@@ -131,6 +131,9 @@ def _entries_once(node: yaml.MappingNode, path: Path, file: str | None) -> Itera
         if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
             continue
         name, line = str(key.value), key.start_mark.line + 1
+        if key.tag != "tag:yaml.org,2002:str":
+            what = f"the name `{name}` is read as {key.tag.rpartition(':')[2]}, not as text"
+            raise ConfigError(what, path=path, hint=f'write it in quotes: "{name}"', file=file, line=line)
         if name in first_lines:
             what = f"stands here twice, first on line {first_lines[name]}"
             raise ConfigError(what, path=(*path, name), hint="keep one", file=file, line=line)

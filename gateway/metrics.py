@@ -43,7 +43,7 @@ class Metrics:
         "Between two events of a streamed answer, as they reach the gateway.", "model", buckets=ITL_BUCKETS
     )
     overhead_seconds = histogram(
-        "What the gateway itself adds, by stage: parse, auth, prepare, place.", "stage", buckets=OVERHEAD_BUCKETS
+        "What the gateway itself adds, by stage: auth, parse, prepare, place.", "stage", buckets=OVERHEAD_BUCKETS
     )
 
     # Placement and affinity: where requests went. Counted apart from cached tokens, on purpose.

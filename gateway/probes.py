@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import time
 from collections.abc import Callable
@@ -70,7 +71,7 @@ class Prober:
             figures = await self._figures(worker)
             listed = await self._cards(worker, wanted=cards)
         except aiohttp.ClientConnectorError as error:
-            return ProbeResult(trouble=f"no connection: {error.os_error.strerror or error.os_error}", refused=True)
+            return ProbeResult(trouble=f"no connection: {_os_words(error.os_error)}", refused=True)
         except TimeoutError:
             return ProbeResult(trouble=f"no answer within {self._timeout_seconds:g} s", silent=True)
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -110,6 +111,10 @@ class Prober:
             return parse_cards(page.body)
         except msgspec.DecodeError:
             return "answers /v1/models with something else than a list of models"
+
+
+def _os_words(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
 
 
 def _same_worker_path(worker: Worker, location: str) -> str | None:
