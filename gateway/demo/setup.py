@@ -80,6 +80,7 @@ def _config(stage: Stage, policy: str, port: int, admin_port: int, workers: Mapp
         model["tokenizer"] = str(model_file)
     return {
         "listen": {"host": "127.0.0.1", "port": port, "admin_port": admin_port},
+        "timeouts": {"drain_delay_seconds": 0, "drain_seconds": 5},
         "salt_secrets": {"demo": f"file:{stage.salt}"},
         "models": {MODEL: model},
         "tenants": {tenant: _tenant(key) for tenant, key in stage.keys.items()},
