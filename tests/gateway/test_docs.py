@@ -1,0 +1,73 @@
+"""The generated pages are current, and nothing is missing from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from gateway.docs import configuration_page, markdown_table, metrics_page, settings_table, write_docs
+from gateway.errors import TABLE
+from gateway.metrics import METRICS
+from gateway.settings import Config, Model, TenantSettings
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_configuration_page_is_current():
+    """`make docs` writes it anew."""
+    assert (DOCS / "configuration.md").read_text(encoding="utf-8") == configuration_page()
+
+
+def test_the_metrics_page_is_current():
+    """`make docs` writes it anew."""
+    assert (DOCS / "metrics.md").read_text(encoding="utf-8") == metrics_page()
+
+
+def test_every_setting_has_a_sentence():
+    """A reader learns what it does, not only that it is there."""
+    for setting in settings_table():
+        assert setting.sentence.endswith("."), setting.path
+        assert setting.kind
+
+
+def test_every_field_is_a_row():
+    """Sections inside mappings of names and inside lists, too."""
+    paths = {setting.path for setting in settings_table()}
+    assert {f"models.NAME.{field}" for field in Model.__struct_fields__} <= paths
+    assert {f"tenants.NAME.{field}" for field in TenantSettings.__struct_fields__} <= paths
+    assert "models.NAME.backends.static[].url" in paths
+    assert "models.NAME.policy.ring_slack_seconds" in paths
+
+
+def test_defaults_and_bounds_are_shown():
+    """The table says what happens when nothing is said."""
+    rows = {setting.path: setting for setting in settings_table()}
+    assert rows["timeouts.connect_seconds"].default == "1.0"
+    assert rows["timeouts.connect_seconds"].kind == "number > 0"
+    assert rows["models"].default == "required"
+    assert rows["log.level"].kind == "debug, error, info, warning"
+
+
+def test_every_error_and_metric_is_on_a_page():
+    """The tables in the code are the tables in the docs."""
+    page = configuration_page()
+    assert all(row.situation in page for row in TABLE)
+    assert all(f"`homing_{row.name}`" in metrics_page() for row in METRICS)
+
+
+def test_the_pages_are_written_where_asked(tmp_path):
+    """For the `make` target."""
+    write_docs(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["configuration.md", "metrics.md"]
+
+
+def test_a_bar_in_a_cell_does_not_end_it():
+    """Markdown tables are fragile."""
+    assert markdown_table(("a",), [("x | y",)]).splitlines()[-1] == "| x \\| y |"
+
+
+def test_the_schema_refuses_what_the_loader_refuses():
+    """Editors that know the schema mark unknown fields."""
+    schema = msgspec.json.schema(Config)
+    assert all(part.get("additionalProperties") is False for part in schema["$defs"].values())
