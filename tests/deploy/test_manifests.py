@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from pathlib import Path
 
 import kubernetes_validate
@@ -39,7 +40,7 @@ def environ_of_secrets(tmp_path: Path, text: str) -> str:
     """The configuration with its secret files moved to where this test has some."""
     for name in ("salt", "keys"):
         (tmp_path / name).mkdir()
-    (tmp_path / "salt" / "k1").write_text("5" * 64)
+    (tmp_path / "salt" / "k1").write_text(secrets.token_hex(32))
     (tmp_path / "keys" / "example").write_text("sha256:" + "ab" * 32 + "\n")
     return text.replace("/etc/homing", str(tmp_path))
 

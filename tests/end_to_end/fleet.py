@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ HEAD = " ".join(f"Rule {number}: keep answers short and name the source." for nu
 def build_config(directory: Path, workers: Mapping[str, str], **model: Any) -> dict[str, Any]:
     """Two isolated tenants that may see which worker answered, on one model."""
     salt = directory / "salt"
-    salt.write_text("5a" * 32)
+    salt.write_text(secrets.token_hex(32))
     static = [{"name": name, "url": url} for name, url in workers.items()]
     return {
         "salt_secrets": {"k1": f"file:{salt}"},
