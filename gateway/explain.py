@@ -48,12 +48,12 @@ def text_unchanged(received: bytes, forwarded: bytes) -> bool:
 def read_request(body: bytes) -> Call:
     """A request of either endpoint: chat if it has `messages`. Raises InvalidRequest as the API would."""
     try:
-        fields = _RAW.decode(body)
+        names = set(_RAW.decode(body))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        fields = {}  # parse_call says what is wrong
-    if fields and "messages" not in fields and "prompt" not in fields:
+        names = {"messages"}  # parse_call says what is wrong
+    if not {"messages", "prompt"} & names:
         raise InvalidRequest("The request has neither `messages` nor `prompt`.")
-    return parse_call(Endpoint.CHAT if "prompt" not in fields else Endpoint.COMPLETIONS, body)
+    return parse_call(Endpoint.CHAT if "messages" in names else Endpoint.COMPLETIONS, body)
 
 
 def _fold(fold: Fold) -> dict[str, Any]:
