@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from inspect import getdoc
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,8 @@ from msgspec import inspect
 from gateway.errors import TABLE
 from gateway.metrics import METRICS, PREFIX
 from gateway.settings import Config
+from router.normalise import RULES, fold_rules
+from router.policy import POLICIES
 
 MADE_BY = "<!-- Written by `make docs`; a test says when it is out of date. -->"
 
@@ -30,6 +33,15 @@ On the admin port, `GET /metrics`, in Prometheus' text format or OpenMetrics. A 
 gateway does not know reads `other`, so the number of series does not grow with what clients send. Affinity (where
 requests went) and cached tokens (what the worker then had) are counted apart: the first is a decision, the second a
 result."""
+
+POLICIES_HEAD = """## Policies
+
+`models.NAME.policy`, and for one tenant `tenants.NAME.policy`."""
+
+FOLDS_HEAD = """## Fold rules
+
+`tenants.NAME.fold`: what the *routing key* reads as equal, so that look-alikes go to one worker. What is forwarded
+stays byte for byte as it came."""
 
 ERRORS_HEAD = """## Errors
 
@@ -67,7 +79,22 @@ def configuration_page() -> str:
     ]
     table = markdown_table(("setting", "type", "default", "what it is"), rows)
     error_table = markdown_table(("situation", "HTTP", "type / code", "headers"), errors)
-    return "\n\n".join((CONFIGURATION_HEAD, MADE_BY, table, ERRORS_HEAD, error_table)) + "\n"
+    parts = (CONFIGURATION_HEAD, MADE_BY, table, POLICIES_HEAD, _policies(), FOLDS_HEAD, _fold_rules())
+    return "\n\n".join((*parts, ERRORS_HEAD, error_table)) + "\n"
+
+
+def _policies() -> str:
+    rows = [(f"`{name}`", (getdoc(policy) or name).splitlines()[0]) for name, policy in POLICIES.items()]
+    return markdown_table(("policy", "who gets a request"), rows)
+
+
+def _fold_rules() -> str:
+    default = fold_rules("default")
+    rows = [
+        (f"`{rule.name}`", "yes" if rule.name in default else "", rule.sentence, rule.acts_on, rule.never_touches)
+        for rule in RULES
+    ]
+    return markdown_table(("rule", "default", "what reads as equal", "acts on", "never touches"), rows)
 
 
 def metrics_page() -> str:

@@ -43,7 +43,7 @@ class Family(Generic[Child]):
     """One metric with its labels; `labels(...)` gives the child to count on, cached by its values."""
 
     def __init__(self, metric: Child, names: tuple[str, ...], values: LabelValues) -> None:
-        self._metric = metric
+        self._metric: Child = metric
         self._names = names
         self._values = values
         self._children: dict[tuple[str, ...], Child] = {}
@@ -84,7 +84,7 @@ class Declared(Generic[Child]):
     """A row of the table as a class attribute; an instance of the class holds the `Family` of the same name."""
 
     def __init__(self, kind: type[Child], sentence: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> None:
-        self._kind = kind
+        self._kind: type[Child] = kind
         self._row = MetricRow("", kind.__name__.lower(), sentence, labels, buckets)
 
     def __set_name__(self, owner: type, name: str) -> None:

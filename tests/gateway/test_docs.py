@@ -10,6 +10,8 @@ from gateway.docs import configuration_page, markdown_table, metrics_page, setti
 from gateway.errors import TABLE
 from gateway.metrics import METRICS
 from gateway.settings import Config, Model, TenantSettings
+from router.normalise import RULES
+from router.policy import POLICIES
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -54,6 +56,13 @@ def test_every_error_and_metric_is_on_a_page():
     page = configuration_page()
     assert all(row.situation in page for row in TABLE)
     assert all(f"`homing_{row.name}`" in metrics_page() for row in METRICS)
+
+
+def test_every_policy_and_fold_rule_is_on_the_page():
+    """What a setting may name is listed where the setting is."""
+    page = configuration_page()
+    assert all(f"| `{name}` |" in page for name in POLICIES)
+    assert all(f"| `{rule.name}` |" in page for rule in RULES)
 
 
 def test_the_pages_are_written_where_asked(tmp_path):
