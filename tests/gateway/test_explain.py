@@ -64,7 +64,7 @@ def test_a_request_is_told_in_hex_and_numbers(explainer: Explainer) -> None:
 
 def test_folds_are_told_with_their_place_in_the_original(explainer: Explainer) -> None:
     """Code points of the message's own string; the text itself is not shown."""
-    system = "🙂 " + CLOCK + RULES_TEXT
+    system = "🙂\n" + CLOCK + RULES_TEXT
     told = explainer.explain(body(messages=messages_with(system)))
     assert told["folded"]
     for fold in told["folded"]:
