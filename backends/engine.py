@@ -177,7 +177,13 @@ class Engine:
             request_id=f"{request.request_id}/{choice}" if sampling.n > 1 else request.request_id,
             sampling=sampling,
             max_tokens=max_tokens,
-            answer=Answer(self._tokeniser, end_ids=end_ids, stops=sampling.stop, max_tokens=max_tokens),
+            answer=Answer(
+                self._tokeniser,
+                end_ids=end_ids,
+                stops=sampling.stop,
+                max_tokens=max_tokens,
+                stop_ids=sampling.stop_token_ids,
+            ),
             choice=choice,
         )
 

@@ -6,6 +6,7 @@ same tokens in any batch, and again after a preemption.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -47,7 +48,10 @@ def _choose(logits: Tensor, draw: Draw, best_id: int) -> SampledToken:
 
 def _drawn(logits: Tensor, sampling: SamplingParams, fraction: float) -> int:
     """The token at which the candidates' summed probability passes `fraction` (0 ≤ fraction < 1)."""
-    probabilities, ids = candidates(logits / sampling.temperature, sampling.top_k, sampling.top_p)
+    scaled = logits / sampling.temperature
+    if sampling.min_p > 0.0:
+        scaled = scaled.masked_fill(scaled < scaled.max() + math.log(sampling.min_p), float("-inf"))
+    probabilities, ids = candidates(scaled, sampling.top_k, sampling.top_p)
     summed = probabilities.double().cumsum(0)
     place = int(torch.searchsorted(summed, fraction * summed[-1], right=True))
     return int(ids[min(place, len(ids) - 1)])

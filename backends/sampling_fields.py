@@ -64,6 +64,8 @@ def read_sampling(fields: Fields, max_tokens: int | None, logprobs: int | None) 
         ignore_eos=fields.flag("ignore_eos", False),
         logprobs=logprobs,
         n=_integer(fields, "n", 1),
+        min_p=_number(fields, "min_p", 0.0),
+        stop_token_ids=fields.integers("stop_token_ids"),
     )
     _check(sampling)
     return sampling
@@ -76,6 +78,8 @@ def _check(sampling: SamplingParams) -> None:
         raise _out_of_range("temperature", "must be non-negative", sampling.temperature)
     if not 0 < sampling.top_p <= 1:
         raise _out_of_range("top_p", "must be in (0, 1]", sampling.top_p)
+    if not 0 <= sampling.min_p <= 1:
+        raise _out_of_range("min_p", "must be in [0, 1]", sampling.min_p)
     if not 1 <= sampling.n <= MAX_ANSWERS:
         raise _out_of_range("n", f"must be between 1 and {MAX_ANSWERS}", sampling.n)
     if sampling.n > 1 and sampling.temperature == 0:

@@ -7,10 +7,10 @@ import hmac
 import logging
 import traceback
 import uuid
-from collections.abc import Awaitable, Callable
 from functools import partial
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from backends.api_errors import ApiError, BodyTooLargeError, InternalError
 from backends.generate import generate
@@ -20,8 +20,6 @@ from backends.service_routes import add_service_routes
 from backends.serving import Worker
 
 logger = logging.getLogger("homing.worker")
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def build_app(worker: Worker) -> web.Application:
@@ -45,7 +43,7 @@ def build_runner(worker: Worker, *, shutdown_seconds: float) -> web.AppRunner:
     )
 
 
-def errors(body_limit_bytes: int) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+def errors(body_limit_bytes: int) -> Middleware:
     """A middleware that turns every exception into vLLM's JSON; a traceback goes to the log, never to the client."""
 
     @web.middleware
@@ -53,10 +51,9 @@ def errors(body_limit_bytes: int) -> Callable[[web.Request, Handler], Awaitable[
         try:
             return await handler(request)
         except ApiError as error:
-            return json_answer(error.body(), error.status)
+            return _refusal(error)
         except web.HTTPRequestEntityTooLarge:
-            error = BodyTooLargeError(f"The body is larger than {body_limit_bytes} bytes.")
-            return json_answer(error.body(), error.status)
+            return _refusal(BodyTooLargeError(f"The body is larger than {body_limit_bytes} bytes."))
         except web.HTTPException as raised:
             allow = {name: value for name, value in raised.headers.items() if name == "Allow"}
             answer = json_answer({"detail": raised.reason}, raised.status)
@@ -66,13 +63,12 @@ def errors(body_limit_bytes: int) -> Callable[[web.Request, Handler], Awaitable[
             # Not logger.exception: the exception's own words may quote a prompt.
             where = "".join(traceback.format_tb(fault.__traceback__))
             logger.error("%s in %s\n%s", type(fault).__name__, request.path, where)  # noqa: TRY400
-            error = InternalError("The worker failed on this request.")
-            return json_answer(error.body(), error.status)
+            return _refusal(InternalError("The worker failed on this request."))
 
     return middleware
 
 
-def only_with_key(keys: tuple[str, ...]) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+def only_with_key(keys: tuple[str, ...]) -> Middleware:
     """A middleware that wants `Authorization: Bearer KEY` on /v1, as vLLM; probes and metrics stay open."""
     digests = [hashlib.sha256(key.encode()).digest() for key in keys]
 
@@ -88,6 +84,10 @@ def only_with_key(keys: tuple[str, ...]) -> Callable[[web.Request, Handler], Awa
         return await handler(request)
 
     return middleware
+
+
+def _refusal(error: ApiError) -> web.Response:
+    return json_answer(error.body(), error.status)
 
 
 async def _echo_request_id(request: web.Request, response: web.StreamResponse, *, mint: bool) -> None:

@@ -11,9 +11,10 @@ from typing import NamedTuple, Protocol
 class SamplingParams:
     """How to choose tokens and when to stop. None of it ever enters a block's hash.
 
-    `max_tokens` None means: as many as the model's length allows. `temperature` 0 is greedy. `top_k` 0 and
-    `top_p` 1 are off. `logprobs` None gives none, k gives the chosen token's and the k best. `n` is the number of
-    independent answers. A `stop` string ends the text before itself.
+    `max_tokens` None means: as many as the model's length allows. `temperature` 0 is greedy. `top_k` 0, `top_p` 1 and
+    `min_p` 0 are off; `min_p` is the least probability, as a share of the best token's. `logprobs` None gives none, k
+    gives the chosen token's and the k best. `n` is the number of independent answers. A `stop` string ends the text
+    before itself, and so does a token of `stop_token_ids`.
     """
 
     max_tokens: int | None = None
@@ -25,6 +26,8 @@ class SamplingParams:
     ignore_eos: bool = False
     logprobs: int | None = None
     n: int = 1
+    min_p: float = 0.0
+    stop_token_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +144,9 @@ class Delta(NamedTuple):
 
     `text` is what became certain: never half a character, never the start of what may still be a stop string; it may
     be empty although `token_ids` is not. `finish_reason` is None, or "stop" or "length" in the last delta, and
-    `stop_reason` the stop string, if that was it. An aborted request has no last delta. `choice` tells answers of n > 1
-    apart. The counts are totals so far; `cached_tokens` is the hit of the first admission. `logprobs` has one entry
-    per token of `token_ids` when asked for.
+    `stop_reason` the stop string or the stop token's id, if that was it. An aborted request has no last delta.
+    `choice` tells answers of n > 1 apart. The counts are totals so far; `cached_tokens` is the hit of the first
+    admission. `logprobs` has one entry per token of `token_ids` when asked for.
     """
 
     request_id: str
@@ -155,7 +158,7 @@ class Delta(NamedTuple):
     completion_tokens: int
     logprobs: tuple[SampledToken, ...] | None = None
     choice: int = 0
-    stop_reason: str | None = None
+    stop_reason: str | int | None = None
 
 
 @dataclass(frozen=True, slots=True)

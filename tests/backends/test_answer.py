@@ -23,6 +23,15 @@ def test_an_ignored_end_token_is_a_token_like_others():
     assert said(b"\0b", end_ids=frozenset())[1] == Piece("b", None, None)
 
 
+def test_a_stop_token_of_the_request_is_named_by_its_id():
+    """No text of it either; the model's own end comes first."""
+    answer = Answer(Bytes(), end_ids=frozenset({END}), stops=("xy",), max_tokens=9, stop_ids=(98, END))
+    assert answer.push(ord("x")) == Piece("", None, None)
+    assert answer.push(98) == Piece("x", "stop", 98)
+    answer = Answer(Bytes(), end_ids=frozenset({END}), stops=(), max_tokens=9, stop_ids=(END,))
+    assert answer.push(END) == Piece("", "stop", None)
+
+
 def test_the_bound_ends_the_answer():
     """The last allowed token is shown, with `length`."""
     assert said(b"ab", max_tokens=2) == [Piece("a", None, None), Piece("b", "length", None)]

@@ -118,6 +118,17 @@ async def test_a_stop_string_ends_the_text_before_itself():
         assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == expected
 
 
+async def test_a_stop_token_ends_the_answer_and_is_named_by_its_id():
+    """Its text is not shown; it counts as generated."""
+    async with running_worker() as running:
+        text = (await running.complete("x", max_tokens=40))["choices"][0]["text"]
+        stop = ord(text[5])
+        answer = await running.complete("x", max_tokens=40, stop_token_ids=[stop])
+        choice, known = answer["choices"][0], text.index(text[5])
+        assert (choice["text"], choice["finish_reason"], choice["stop_reason"]) == (text[:known], "stop", stop)
+        assert answer["usage"]["completion_tokens"] == known + 1
+
+
 async def test_a_batch_with_several_answers_is_numbered_by_prompt():
     """OpenAI: choice = prompt · n + answer."""
     async with running_worker() as running:

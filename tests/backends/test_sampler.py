@@ -102,6 +102,18 @@ def test_a_token_without_probability_is_never_drawn():
     assert drawn == {1, 2}
 
 
+@given(seed=st.integers(0, 1000), min_p=st.floats(0.001, 1.0))
+@settings(max_examples=50, deadline=None)
+def test_min_p_is_a_share_of_the_best_tokens_probability(seed: int, min_p: float):
+    """Nothing below it is drawn; at 1 only the best is left."""
+    logits = build_logits(seed=seed)[0]
+    probabilities = (logits / 0.8).softmax(0)
+    for index in range(10):
+        token = draw_once(logits, index, temperature=0.8, min_p=min_p, seed=seed)
+        assert probabilities[token] >= min_p * probabilities.max() * 0.999
+    assert draw_once(logits, min_p=1.0) == int(logits.argmax())
+
+
 def test_heat_flattens_and_cold_sharpens():
     """A high temperature draws more different tokens than a low one."""
     logits = build_logits()[0]

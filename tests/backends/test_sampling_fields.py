@@ -23,6 +23,8 @@ def test_everything_that_is_asked_reaches_the_sampler():
     assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed) == (0.5, 0.9, 40, 7)
     assert (sampling.stop, sampling.ignore_eos, sampling.n) == (("a", "b"), True, 3)
     assert (sampling.max_tokens, sampling.logprobs) == (9, 2)
+    sampling = read(min_p=0.1, stop_token_ids=[7, 8])
+    assert (sampling.min_p, sampling.stop_token_ids) == (0.1, (7, 8))
 
 
 def test_a_single_stop_string_needs_no_list():
@@ -44,6 +46,7 @@ def test_top_k_is_off_in_all_spellings(top_k: int | None):
         ({"top_p": 0}, "top_p must be in (0, 1], got 0.0. (parameter=top_p, value=0.0)"),
         ({"top_p": 1.1}, "top_p must be in (0, 1], got 1.1. (parameter=top_p, value=1.1)"),
         ({"top_k": -2}, "top_k must be 0 (disable), or at least 1, got -2. (parameter=top_k, value=-2)"),
+        ({"min_p": 2}, "min_p must be in [0, 1], got 2.0. (parameter=min_p, value=2.0)"),
         ({"n": 0}, "n must be between 1 and 128, got 0. (parameter=n, value=0)"),
         ({"n": 129}, "n must be between 1 and 128, got 129. (parameter=n, value=129)"),
         ({"n": 2, "temperature": 0}, "n must be 1 when using greedy sampling, got 2. (parameter=n, value=2)"),
@@ -60,7 +63,10 @@ def test_a_value_out_of_range_is_named_with_its_range(fields: dict[str, Any], me
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("temperature", "hot"), ("top_k", 1.5), ("n", True), ("seed", "x"), ("stop", [1]), ("ignore_eos", "yes")],
+    [
+        *(("temperature", "hot"), ("top_k", 1.5), ("n", True), ("seed", "x")),
+        *(("stop", [1]), ("ignore_eos", "yes"), ("stop_token_ids", ["x"])),
+    ],
 )
 def test_a_value_of_another_type_is_refused(name: str, value: Any):
     """By the field's place in the body."""
