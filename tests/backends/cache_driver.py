@@ -117,6 +117,7 @@ class CacheDriver:
         following = (len(hits) + 1) * BLOCK_TOKENS
         missed = following < len(sequence.token_ids) and self._content(sequence, len(hits)) in known
         assert not missed, "a cached block was not found"
+        assert len(hits) * BLOCK_TOKENS < len(sequence.token_ids), "nothing is left to compute"
         return hits
 
 

@@ -56,6 +56,7 @@ class SlotRunner:
 
     def _compute(self, item: ScheduledSequence) -> SampledToken | None:
         assert 0 not in item.block_ids, "block 0 is nobody's"
+        assert item.token_count > 0, "without a token there are no logits"
         value = self._read(item.block_ids, item.start_token - 1) if item.start_token else 0
         for position, token in enumerate(item.token_ids, item.start_token):
             value = mixed(value, token)

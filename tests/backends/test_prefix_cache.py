@@ -224,7 +224,7 @@ def test_a_reset_forgets_the_recent_hit_rate():
     [
         (lambda sequence: sequence.block_ids.clear(), "more tokens than its blocks hold"),
         (lambda sequence: setattr(sequence, "registered_blocks", 3), "not computed"),
-        (lambda sequence: sequence.block_ids.reverse(), "under other tokens"),
+        (lambda sequence: sequence.block_ids.insert(0, sequence.block_ids.pop(1)), "under other tokens"),
     ],
 )
 def test_the_check_finds_a_table_that_does_not_fit_its_sequence(damage, complaint):
