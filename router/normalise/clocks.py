@@ -5,6 +5,8 @@ is`, `now:`, `timestamp=`, `conversation started:`) must start a line, a sentenc
 its cue directly.
 """
 
+# ruff: noqa: SIM905
+
 from __future__ import annotations
 
 import re
@@ -13,11 +15,17 @@ from typing import NamedTuple
 
 from router.normalise import context
 from router.normalise.clock_run import Run, parse_clock, parse_year
-from router.normalise.cues import ASIAN, WORD, Cue, may_end_cue, read_asian_cue, read_cue
+from router.normalise.clock_words import kind_of
+from router.normalise.cues import ASIAN, ASIAN_HINT, WORD, Cue, may_end_cue, may_hold_cue, read_asian_cue, read_cue
 
 MAX_CUE = 160
 """How far before a number its cue may start, in code points."""
 MAX_CUE_WORDS = 12
+MAX_NEAR = 48
+MAX_CORE = 96
+_LAST_WORD = re.compile(r"([^A-Za-z]*)([A-Za-z']+)")
+_LABEL_MARKS = frozenset(":>*]=")
+_NOTE_OR_PLACE = re.compile(r"[)\]]|\s(?:in|at|for)\s")
 
 _COLON = r"""(?:\(\))?["'`*_\])>]{0,4}\s?(?:[:：=,،]|->|[-–—](?=\s))?"""
 _OPENERS = r"""["'`*_]{0,3}(?:</?\w{1,8}>)?(?P<space>\s*)(?:[-*]\s)?["'`*_(\[（]{0,4}(?:<\w{1,8}>)?"""
@@ -25,32 +33,14 @@ _NOTE = r"(?:\s?[(\[（][^()\[\]（）\n]{1,40}[)\]）])?"
 _PLACE = r"(?:\s(?:in|for|at|for the)\s[A-Z][\w/+-]*(?:\s[A-Z][\w/+-]*){0,3})?(?:\s(?:is|ist|est|es|è|é)(?=\s))?"
 _CONNECTORS = (re.compile(_COLON + _OPENERS), re.compile(_NOTE + _PLACE + _COLON + _OPENERS))
 _ASIAN_CONNECTOR = re.compile(
-    rf"{_NOTE}[ \u3000*_]*(?:[:：=,，、]|은|는|이|가|은요)?[ \u3000]*(?:は|是|为|為|คือ)?[*_:：]{{0,3}}(?P<space>\s*)[「\"'(（]?"
+    rf"{_NOTE}[ \u3000*_]*(?:[:：=,，、]|은|는|이|가|은요)?[ \u3000]*(?:は|是|为|為|คือ)?[*_:：]{{0,3}}(?P<space>\s*)"
+    r"[「\"'(（]?"
 )
 _REST_OF_LABEL = re.compile(r"""["'`\]}>*/\s,;)]*(?:</?\w+>)?[ \t]*(?:-->)?[ \t]*(?:\Z|\n)""")
 _VERBS = frozenset(
-    [
-        "is",
-        "it's",
-        "at",
-        "on",
-        "of",
-        "ist",
-        "est",
-        "es",
-        "é",
-        "è",
-        "jest",
-        "är",
-        "er",
-        "on",
-        "είναι",
-        "है",
-        "हैं",
-        "là",
-        "adalah",
-        "कि",
-    ]
+    """
+    is it's at on of ist est es é è jest är er on είναι है हैं là adalah कि
+    """.split()
 )
 _LABEL_LINE_ENDS = (":", "：", ">", "*", "`", "]")
 
@@ -74,6 +64,8 @@ class _Found(NamedTuple):
 
 def find_clock(text: str, hit: int) -> Clock | None:
     """The clock with a cue that `hit` (the position of a digit or a name in it) belongs to, or None."""
+    if _no_cue_before(text[max(0, hit - MAX_NEAR) : hit]):
+        return None
     line = text.rfind("\n", max(0, hit - MAX_CUE), hit) + 1
     window = max(line, hit - MAX_CUE)
     if line and window == line and hit - line <= 60:
@@ -82,6 +74,30 @@ def find_clock(text: str, hit: int) -> Clock | None:
         if _accepts(text, found):
             return Clock(found.start, found.run.end)
     return None
+
+
+def _no_cue_before(near: str) -> bool:
+    """A look at the last word before a number, which rules out most: neither cue nor part of a clock, nor a note."""
+    if not near.isascii():
+        return ASIAN_HINT.search(near) is None and not may_hold_cue(near)
+    last = _LAST_WORD.match(near[::-1])
+    if last is None or last.end() == len(near):
+        return False
+    if "\n" in last[1] and not _may_head(near, len(near) - last.end(1)):
+        return True
+    if _NOTE_OR_PLACE.search(near):
+        return False
+    word = last[2][::-1]
+    plain = word.islower() or word[1:].islower()
+    return plain and not may_end_cue(word) and kind_of(word.lower(), "9") is None
+
+
+def _may_head(near: str, end: int) -> bool:
+    """Whether the line above, whose last word ends at `end`, can be a heading or a label."""
+    if not _LABEL_MARKS.isdisjoint(near[end:]):
+        return True
+    line = near.rfind("\n", 0, end) + 1
+    return not line or near[line : line + 1] in {"#", "<", "[", "*"}
 
 
 def _line_above(text: str, line: int) -> int:
@@ -93,6 +109,14 @@ def _line_above(text: str, line: int) -> int:
 
 
 def _candidates(text: str, window: int, hit: int) -> Iterator[_Found]:
+    before = text[window:hit]
+    if may_hold_cue(before[-MAX_CORE:]):
+        yield from _spaced(text, window, hit)
+    if not before.isascii() and ASIAN_HINT.search(before):
+        yield from _asian(text, window, hit)
+
+
+def _spaced(text: str, window: int, hit: int) -> Iterator[_Found]:
     words = list(WORD.finditer(text, window, hit))
     for count in range(len(words), max(0, len(words) - MAX_CUE_WORDS), -1):
         word = words[count - 1]
@@ -100,10 +124,12 @@ def _candidates(text: str, window: int, hit: int) -> Iterator[_Found]:
             cue = read_cue(text, words[:count])
             if cue is not None:
                 yield _Found(cue, word.end(), *found, word[0].lower())
-    if not text[window:hit].isascii():
-        for match in ASIAN.finditer(text, window, hit):
-            if found := _joined(text, match.end(), hit, (_ASIAN_CONNECTOR,)):
-                yield _Found(read_asian_cue(match), match.end(), *found, "")
+
+
+def _asian(text: str, window: int, hit: int) -> Iterator[_Found]:
+    for match in ASIAN.finditer(text, window, hit):
+        if found := _joined(text, match.end(), hit, (_ASIAN_CONNECTOR,)):
+            yield _Found(read_asian_cue(match), match.end(), *found, "")
 
 
 def _joined(text: str, cue_end: int, hit: int, connectors: tuple[re.Pattern[str], ...]) -> tuple[int, Run] | None:

@@ -1,5 +1,7 @@
 """Where in a system text something stands: at the start of a sentence, in quotes, in an example, in code."""
 
+# ruff: noqa: SIM905
+
 from __future__ import annotations
 
 import re
@@ -12,65 +14,27 @@ MAX_LINE = 400
 _MARKUP = " \t\u00a0*_`#•·-–—\"'“‘>＞"
 _SENTENCE_ENDS = ".!?;…。！？；।|([{<【（「,，、"
 _INTRODUCTIONS = frozenset(
-    [
-        "note",
-        "info",
-        "information",
-        "context",
-        "env",
-        "environment",
-        "system",
-        "reminder",
-        "remember",
-        "reference",
-        "fyi",
-        "metadata",
-        "meta",
-        "details",
-        "status",
-        "header",
-        "notice",
-        "hinweis",
-        "info",
-        "nota",
-        "contexte",
-        "contexto",
-        "nb",
-        "please",
-        "and",
-        "also",
-        "that",
-        "hello",
-        "hi",
-        "knowledge",
-        "general",
-        "runtime",
-        "信息",
-        "背景",
-        "环境",
-        "提示",
-        "注意",
-        "备注",
-        "説明",
-        "情報",
-        "참고",
-        "정보",
-    ]
+    """
+    note info information context env environment system reminder remember reference fyi metadata meta details
+    status header notice hinweis info nota contexte contexto nb please and also that hello hi knowledge general
+    runtime 信息 背景 环境 提示 注意 备注 説明 情報 참고 정보
+    """.split()
 )
 _WORD = re.compile(r"[^\W\d_]+(?:\.[^\W\d_]+)?")
 _EXAMPLE_LINE = re.compile(
     r"""[\s>*_\-•\d.)(\[#"'“]*(?:(?:(?:few[-\s]?shot|for|counter|good|bad|another|an?)\s)*
     (?:examples?|e\.g\.|instance|samples?|beispiele?|z\.\s?b\.|exemples?|ejemplos?|exemplos?|esemp[io]+|voorbeeld(?:en)?
        |przykład\w*|пример\w*|приклад\w*|örnek\w*|示例|例子|例如|例\d?|예시?|たとえば)\b
-    |(?:input|output|question|answer|q|a|user|human|assistant|ai|customer|client\ says|tool|log|logs)\s?\d*\s?[:：>])""",
+    |(?:input|output|question|answer|q|a|user|human|assistant|ai|customer|client\ says|tool|logs?)
+       \s?\d*\s?[:：>])""",
     re.VERBOSE | re.IGNORECASE,
 )
 _EXAMPLE_ABOVE = re.compile(
-    r"[\s>*_\-#\d.)(\[]*(?:few[-\s]?shot|(?:for |an? )?(?:examples?|samples?|instance)\b|e\.g\.|(?:input|q|question)\s?\d*:"
-    r"|beispiele?\b|exemples?\b|ejemplos?\b|exemplos?\b|пример|示例|例子|例如|예시|例[:：])",
+    r"[\s>*_\-#\d.)(\[]*(?:few[-\s]?shot|(?:for |an? )?(?:examples?|samples?|instance)\b|e\.g\."
+    r"|(?:input|q|question)\s?\d*:|beispiele?\b|exemples?\b|ejemplos?\b|exemplos?\b|пример|示例|例子|例如|예시|例[:：])",
     re.IGNORECASE,
 )
-_MAPPING = re.compile(r"[^\n]{0,80}?(?:->|=>|→|⇒|⟶)")
+_MAPPING = re.compile(r"[^\n]{0,80}?(?:(?<!-)->|=>|→|⇒|⟶)")
 _STORY_AFTER = re.compile(
     r"[^\n.!?]{0,60}\b(?:exercise|scenario|story|fiction|novel|game|simulation|role[- ]?play|always|forever)\b",
     re.IGNORECASE,

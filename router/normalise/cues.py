@@ -12,12 +12,17 @@ from router.normalise.cue_words import BEGINNING, LINK, NOW, ORIGIN, SENTENCES, 
 WORD = re.compile(rf"{LETTERS}+(?:['’]{LETTERS}+)?")
 _KNOWN = NOW | TIME | STAMP | ORIGIN | LINK | BEGINNING | TALK
 _CAMEL = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_CORE = NOW | TIME | STAMP | BEGINNING | frozenset({"it", "es", "nous", "è", "as", "haben", "est"})
+_ASCII_WORD = re.compile("[a-z]+")
+_QUICK_WORD = re.compile(rf"{LETTERS}+")
+_CAMEL_CUE = re.compile(r"[a-z](?:Time|Date|Now|Stamp)|(?:now|current|today|time|date)[A-Z]")
 _GAP = re.compile(r"[ \t\u00a0_\-/&+()*]{0,4}\Z")
 
 _ASIAN_NOUN = r"(?:时间|日期|时刻|時間|時刻|日時|日付|年月日|날짜|시각|시간|일시)"
+_ASIAN_AND = r"(?:和|与|與|及|と|・|및|와|과|/|、|\s)*"
 ASIAN = re.compile(
     rf"""(?P<now>当前|目前|现在|现时|此时此刻|此刻|今天|今日|當前|現在|現時|本日|今|ただいま|현재|지금|오늘)
-         (?:的|の|系统|系統|서버|\s)*(?P<noun>{_ASIAN_NOUN}?(?:(?:和|与|與|及|と|・|및|와|과|/|、|\s)*{_ASIAN_NOUN})*)
+         (?:的|の|系统|系統|서버|\s)*(?P<noun>{_ASIAN_NOUN}?(?:{_ASIAN_AND}{_ASIAN_NOUN})*)
        | (?P<origin>系统|服务器|本地|北京|系統|伺服器|台北|システム|サーバー|시스템|서버)(?:当前|當前|の|\s)*{_ASIAN_NOUN}
        | (?P<talk>对话|会话|對話|會話|会話|セッション|대화|세션)\s?(?:开始|開始|시작)(?:时间|時間|日時|시간|시각)?
        | (?P<both>日期(?:和|与|與|及|/)?(?:时间|時間)|日時|날짜\s?(?:및|와)?\s?시간)
@@ -26,6 +31,13 @@ ASIAN = re.compile(
     re.VERBOSE,
 )
 """The same grammar for scripts that write no spaces between words."""
+
+
+ASIAN_HINT = re.compile(
+    "当前|目前|现在|现时|此刻|此时|今|現|當前|ただ|현재|지금|오늘|系统|服务器|本地|本日|北京|系統|伺服|台北|システム|サーバ|시스템|서버"
+    "|对话|会话|對話|會話|会話|セッ|대화|세션|日期|日時|날짜|ปัจจุบัน|ขณะนี้|ตอนนี้|วันนี้|时间戳|時間戳|タイムス|타임스"
+)
+"""A quick look whether `ASIAN` can match anything."""
 
 
 class Cue(NamedTuple):
@@ -41,6 +53,12 @@ class Cue(NamedTuple):
     is_stamp: bool = False
     first_line: bool = False
     names_year: bool = False
+
+
+def may_hold_cue(text: str) -> bool:
+    """A quick look whether `text` has a word that no cue can do without."""
+    words = (_ASCII_WORD if text.isascii() else _QUICK_WORD).findall(text.lower())
+    return not _CORE.isdisjoint(words) or _CAMEL_CUE.search(text) is not None
 
 
 def may_end_cue(word: str) -> bool:

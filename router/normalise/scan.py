@@ -4,54 +4,71 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
+from router.normalise.clock_tokens import LETTERS
 from router.normalise.clocks import find_clock
 from router.normalise.edits import Edit
-from router.normalise.labels import find_counter, find_id, find_path_part
+from router.normalise.labels import find_counter, find_id, find_path_part, has_separator, value_start
 from router.normalise.names import MONTHS
 from router.normalise.rules import FoldRules
 
 MAX_TOKEN = 64
 """How far before a digit the mark (colon, equals sign, slash) of its label or path is looked for, in code points."""
+MAX_STOPS = 1500
+MAX_VALUES = 64
+MAX_MONTH = 16
+MAX_SEPARATOR = 8
 
-_MONTHS_END = "ary rch ril May une uly ust ber Jan Feb Mar Apr Jun Jul Aug Sep Oct Nov Dec ept"
-_BEFORE_DAY = "|".join(f"{end} " for end in _MONTHS_END.split())
-_WORD = re.compile(r"[^\W\d_]+")
+_WORD = re.compile(rf"{LETTERS}+")
+_MONTHS = MONTHS | {"tháng"}
 _TODAY_IS = re.compile(r"oday is (?=[A-Z][a-z]+day\b)")
 
 
-def _anchors(digit: str, units: str) -> re.Pattern[str]:
-    """Where a value can stand. All of it hangs on one leading class of digits, which `re` skips to quickly."""
+def _anchors(digit: str, letter: str, units: str) -> re.Pattern[str]:
+    """Where a value can stand. All of it hangs on one leading class of digits, which `re` skips to quickly.
+
+    The group `shape` is there where the number has the shape of a date, a time or an epoch, `month` where it is only
+    a small number before a word, `tail` where it is one after a word that may be a month.
+    """
     return re.compile(
         rf"""{digit}(?:
-          (?P<clock>(?<!\w{digit})(?:
-              {digit}?[:：]{digit}{digit}
-            | {digit}{{0,3}}(?:[-/]|\.[ ]?){digit}{{1,2}}(?:[-/]|\.[ ]?){digit}
-            | {digit}{{3}}-(?:W|{digit}{{3}})
-            | {digit}{{7}}
-            | {digit}{{3}}(?!\w)
-            | {digit}?[-/](?=[^\W\d_]{{3}})
-            | {digit}?(?:st|nd|rd|th|er|º)?[.,]?[ \u00a0-](?:de[ ]|of[ ]|the[ ])?(?P<month>)(?=[^\W\d_]{{3}})
-            | {digit}?\.{digit}{digit}\b
-            | {digit}{{0,3}}\s?(?:[hH]\b|[hH]{digit}|[AaPp]\.?[mM]\b|[Uu]hr\b|uur\b{units})
-            | (?<=(?:{_BEFORE_DAY}).){digit}?\b))
-        | (?<=[A-Za-z].)[\w-]{{3}}
-        | (?<=[^\w.].){digit}{{5}}
-        | (?<=[:=$€].) | (?<=[:=][ ].) | (?<=is[ ].)
-        )""",
+          (?<=[A-Za-z].)[\w-]{{3}}
+        | (?<![0-9A-Za-z_].)(?:
+            {digit}{{0,3}}+(?P<shape>)(?:
+                [:：]{digit}{digit}(?:[:：]{digit}{digit})?
+              | (?:[-/]|\.[ ]?)\u200f?{digit}{{1,2}}(?:[-/]|\.[ ]?)\u200f?{digit}+
+                (?:[T ]{digit}+:{digit}+(?::{digit}+)?)?
+              | -(?:W|{digit}{{3}})
+              | {digit}{{4}}
+              | [-/](?=[^\W\d_]{{3}})
+              | \s?(?:[hH](?![A-Za-z])|[AaPp]\.?[mM]\b|[Uu]hr\b|uur\b{units})
+              | \.{digit}{digit}\b
+              | (?:st|nd|rd|th|er|º)?[.,]?[ \u00a0-](?:de[ ]|of[ ]|the[ ])?(?P<month>)(?={letter}))
+          | (?<=[^0-9][:=$€#].) | (?<=[:=s][ ].) | (?<=[:=][ ][$€].)
+          | (?P<tail>(?<=[yhltrbgpvcnN][ ].)|(?<=une[ ].))
+        ))""",
         re.VERBOSE,
     )
 
 
-_ASCII = _anchors("[0-9]", "")
-_ANY = _anchors("[0-9٠-٩۰-۹०-९০-৯๐-๙０-９〇零一二三四五六七八九十]", "|年|月|日|时|時|点|點|년|월|일|시|giờ|ч\\b|น")
+_ASCII = _anchors("[0-9]", "[A-Za-z]{3}", "")
+_ANY = _anchors(
+    "[0-9٠-٩۰-۹०-९০-৯๐-๙０-９〇零一二三四五六七八九十]", r"[^\W\d_]", "|年|月|日|时|時|点|點|년|월|일|시|giờ|ч\\b|น"
+)
 
 
 def volatile_values(text: str, rules: FoldRules) -> list[Edit]:
-    """Edits of the rules `clock`, `request_id`, `session_path` and `counters`, sorted."""
+    """Edits of the rules `clock`, `request_id`, `session_path` and `counters`, sorted.
+
+    The work is bounded: behind the first MAX_STOPS numbers or MAX_VALUES edits nothing more is looked for, since a
+    text that is full of them is data.
+    """
     edits: list[Edit] = []
     end = 0
-    for match in _stops(text):
+    for match in islice(_stops(text), MAX_STOPS):
+        if len(edits) >= MAX_VALUES:
+            break
         if match.start() >= end:
             for edit in _volatile(text, match, rules):
                 edits.append(edit)
@@ -72,19 +89,22 @@ def _volatile(text: str, match: re.Match[str], rules: FoldRules) -> list[Edit]:
     if match.re is _TODAY_IS:
         hit = match.end()
         return _clock(text, hit) if "clock" in rules else []
-    if match["clock"] is not None and "clock" in rules and _is_month_day(text, match):
+    if "clock" in rules and _is_clock_like(text, match):
         found = _clock(text, hit)
         if found:
             return found
     return _labelled(text, hit, rules)
 
 
-def _is_month_day(text: str, match: re.Match[str]) -> bool:
-    """A small number before a word is a day only if the word is a month's name."""
-    if match["month"] is None:
-        return True
-    word = _WORD.match(text, match.end())
-    return word is not None and word[0].lower() in MONTHS
+def _is_clock_like(text: str, match: re.Match[str]) -> bool:
+    """Whether the number has the shape of a clock, or stands before or behind the name of a month."""
+    if match["month"] is not None:
+        word = _WORD.match(text, match.end())
+        return word is not None and word[0].lower() in _MONTHS
+    before = text[max(0, match.start() - MAX_MONTH) : match.start()].lower()
+    if match["tail"] is not None:
+        return before.split()[-1].strip("(,.*") in _MONTHS
+    return match["shape"] is not None or before.endswith(("year is ", "year: "))
 
 
 def _clock(text: str, hit: int) -> list[Edit]:
@@ -96,8 +116,9 @@ def _labelled(text: str, hit: int, rules: FoldRules) -> list[Edit]:
     near = text[max(0, hit - MAX_TOKEN) : hit]
     if ("/" in near or "\\" in near) and "session_path" in rules and (part := find_path_part(text, hit)):
         return [part]
-    if not (":" in near or "=" in near or " is " in near or "：" in near or "#" in near):
+    start = value_start(text, hit)
+    if not has_separator(text[max(0, start - MAX_SEPARATOR) : start]):
         return []
-    if "request_id" in rules and (label := find_id(text, hit)):
+    if "request_id" in rules and (label := find_id(text, hit, start)):
         return [label]
     return find_counter(text, hit) if "counters" in rules else []
