@@ -103,6 +103,12 @@ void gated_silu(const T* gate_up, T* out, int64_t rows, int64_t size, int thread
   }
 }
 
+// Asks for a row of the cache ahead of its use: blocks lie anywhere, so the hardware cannot guess the next one.
+template <typename T>
+void prefetch(const T* row, int64_t size) {
+  for (int64_t i = 0; i < size; i += 64 / sizeof(T)) __builtin_prefetch(row + i);
+}
+
 constexpr int64_t MOST_SIZE = 256, TILE = 64;
 
 // One query row against one key-value head, for the GROUP query heads that share it: online softmax in float32. SIZE
@@ -124,10 +130,12 @@ void attend(const T* query, T* out, const T* keys, const T* values, const int32_
     const int64_t count = std::min(TILE, visible - start);
     for (int64_t j = 0; j < count; j++) {
       offsets[j] = (blocks[block] * block_tokens + inside) * stride;
+      prefetch(keys + offsets[j], size);
       if (++inside == block_tokens) inside = 0, block++;
     }
     for (int64_t j = 0; j < count; j++) {
       const T* key = keys + offsets[j];
+      prefetch(values + offsets[j], size);
       for (int64_t i = 0; i < size; i++) row[i] = load(key[i]);
       for (int64_t g = 0; g < GROUP; g++) {
         float product = 0;

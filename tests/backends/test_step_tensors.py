@@ -57,6 +57,13 @@ def test_last_rows_of_sequences_that_sample_are_wanted():
     assert build_step(build_mixed_batch(), 4).sample_rows.tolist() == [2, 8]
 
 
+def test_decodes_and_chunks_are_told_apart():
+    """One new token, or several."""
+    step = build_step(build_mixed_batch(), 4)
+    assert step.decodes.tolist() == [2]
+    assert step.chunks == step.spans[:2]
+
+
 def test_new_tokens_see_the_cache_and_what_came_before_them():
     """The mask of a chunk of two over one cached token."""
     step = build_step(Batch([ScheduledSequence(build_sequence([1, 2, 3], [1]), 1, 2, True)]), 4)

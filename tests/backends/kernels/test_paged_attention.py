@@ -31,7 +31,7 @@ def test_attention_equals_its_definition(kernels: Kernels, shape: tuple[list[int
 
 
 @pytest.mark.parametrize(
-    ("heads", "kv_heads", "head_size"), [(9, 3, 64), (8, 2, 32), (4, 4, 64), (5, 1, 16), (2, 2, 8)]
+    ("heads", "kv_heads", "head_size"), [(9, 3, 64), (8, 2, 32), (4, 4, 64), (5, 1, 16), (2, 2, 8), (18, 2, 128)]
 )
 def test_heads_share_key_value_heads_in_any_ratio(kernels: Kernels, heads: int, kv_heads: int, head_size: int):
     """Grouped, multi-query and plain attention."""

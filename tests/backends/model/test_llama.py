@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from backends.kernels.choose import choose_kernels
 from backends.kernels.reference import ReferenceKernels
 from backends.model.gguf_weights import load_gguf
 from backends.model.llama import Llama, rope_frequencies
@@ -26,11 +27,12 @@ BLOCK_TOKENS = 16
 END_OF_ANSWER = 2
 
 
-@pytest.fixture(scope="module")
-def smollm2(smollm2_path: Path) -> TorchRunner:
-    """SmolLM2 in float32."""
+@pytest.fixture(scope="module", params=["reference", "best"])
+def smollm2(request: pytest.FixtureRequest, smollm2_path: Path) -> TorchRunner:
+    """SmolLM2 in float32, on the reference kernels and on the best that this machine has."""
     loaded = load_gguf(smollm2_path, torch.float32)
-    runner = TorchRunner(Llama(loaded.config, loaded.weights, ReferenceKernels()))
+    kernels = ReferenceKernels() if request.param == "reference" else choose_kernels()
+    runner = TorchRunner(Llama(loaded.config, loaded.weights, kernels))
     runner.allocate(64, BLOCK_TOKENS)
     return runner
 
