@@ -13,7 +13,7 @@ from gateway.tenants import Tenant
 from gateway.wire import Call
 from gateway.worker_state import ANY_MODEL, routing_block_tokens
 from router.normalise import fold_rules
-from router.tokenise import find_smollm2
+from router.tokenise import TokeniserError, find_smollm2
 
 MEMO_BYTES = 16 * 2**20
 
@@ -37,6 +37,8 @@ class Explainer:
             return self._explained(read_request(body))
         except GatewayError as error:
             return {"error": error.message}
+        except TokeniserError as error:
+            return {"error": str(error)}
         except Exception as error:  # noqa: BLE001 - one odd line must not end a thousand; its text must not show
             return {"error": f"this request cannot be explained ({type(error).__name__})"}
 
@@ -44,27 +46,26 @@ class Explainer:
         if not self._tenant.may_use(call.model):
             raise ModelNotFound("this tenant may not use the model", param="model")
         salt = self._tenant.salt(call.model, client_salt=call.cache_salt, user=call.user)
-        prompts = self._prompts(call.model)
-        prompt = prompts.scaled(prompts.build(call.source, Seeding(salt, call.model, self._tenant.fold)))
-        return explain_call(call, prompt, salt)
+        base = self._base_model(call.model)
+        adapter = call.model if base != call.model else None
+        prompts = self._prompts(base)
+        prompt = prompts.build(call.source, Seeding(salt, base, self._tenant.fold, adapter))
+        return explain_call(call, prompts.scaled(prompt), salt)
+
+    def _base_model(self, model: str) -> str:
+        """The model that an adapter belongs to by the configuration, or the model itself."""
+        models = self._config.models if self._config is not None else {}
+        bases = (name for name, settings in models.items() if model in settings.adapters and model not in models)
+        return next(bases, model)
 
     def _prompts(self, model: str) -> ModelPrompts:
-        """The model's builder, loaded at its first request."""
+        """The model's builder, loaded at its first request; without a configuration one serves every name."""
+        name = ANY_MODEL if self._config is None or model not in self._config.models else model
         with self._loading:
-            name = self._configured_name(model)
             found = self._models.get(name)
             if found is None:
                 found = self._models[name] = self._load(name)
             return found
-
-    def _configured_name(self, model: str) -> str:
-        """The name that decides on the tokeniser: an adapter's is its base's; without a configuration all are one."""
-        if self._config is None:
-            return ANY_MODEL
-        if model in self._config.models:
-            return model
-        bases = (name for name, settings in self._config.models.items() if model in settings.adapters)
-        return next(bases, ANY_MODEL)
 
     def _load(self, name: str) -> ModelPrompts:
         if self._config is None:
@@ -72,5 +73,6 @@ class Explainer:
         settings: Model | None = self._config.models.get(name)
         if settings is None:
             raise ModelNotFound("the configuration has no such model", param="model")
-        text = load_model_text(name, tokenizer_source(settings.tokenizer, None))
+        path = tokenizer_source(settings.tokenizer, None)
+        text = load_model_text(name, path, required=path is not None)
         return ModelPrompts(text, routing_block_tokens(settings.worker_block_tokens), MEMO_BYTES)

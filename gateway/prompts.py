@@ -54,12 +54,8 @@ class Prompts:
         self._models[model] = prompts, characters_within(text, INLINE_SECONDS)
         return text
 
-    def share(self, adapter: str, model: str) -> None:
-        """Let `adapter` use the tokeniser and template of its base model, which is registered."""
-        self._models[adapter] = self._models[model]
-
     def knows(self, model: str) -> bool:
-        """Whether the model (or adapter) was registered."""
+        """Whether the model was registered."""
         return model in self._models
 
     def of(self, model: str) -> ModelPrompts:
@@ -71,6 +67,7 @@ class Prompts:
     ) -> Prompt:
         """Both chains of a request. Text that is short or known is done at once, long new text in a thread.
 
+        `model` is the base model of `adapter`, whose name goes into the seed.
         Raises KeyError for a model that was never registered, ValueError for a token id out of range.
         """
         prompts, inline_characters = self._models[model]

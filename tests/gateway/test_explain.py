@@ -14,11 +14,15 @@ import pytest
 
 from gateway.cli import main
 from gateway.commands import explain as command
+from gateway.config import load_config
 from gateway.explain import explain_prompt, read_request, text_unchanged
 from gateway.explain_requests import Explainer
-from router.core import Fold, Prompt
+from router.core import Fold, Prompt, PromptSource
+from router.normalise import fold_rules
+from router.prompt import PromptBuilder
 from router.tokenise import find_smollm2
 from tests.gateway.builders import ENVIRON, build_config_data, key_line, write_config_data
+from tests.router.text_builders import smollm2
 
 FIELDS = {"key", "key_blocks", "exact_blocks", "folded", "tokens", "text_forwarded_unchanged"}
 RULES_TEXT = " ".join(f"Rule {number}: keep answers short and name the source." for number in range(60))
@@ -306,6 +310,30 @@ def test_the_configured_block_and_tokeniser_are_used(config: Path, capsys: pytes
     assert base["tokens"] == adapter["tokens"] == Explainer().explain(body())["tokens"]
     assert len(base["exact_blocks"]) == base["tokens"] // 100
     assert base["key"] != adapter["key"]
+
+
+def test_an_adapter_is_seeded_as_serving_seeds_it(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By its base model and its own name: the offline answer is the gateway's."""
+    tenant = command._tenant(load_config(config, ENVIRON), "acme")
+    salt = tenant.salt("lora")
+    builder = PromptBuilder(smollm2(), 100)
+    source = PromptSource(messages=messages_with(RULES_TEXT))
+    prompt = builder.build(source, salt=salt, model="m", adapter="lora", rules=fold_rules("default"))
+    told = explained(config, "acme", body(model="lora"), capsys)
+    assert told == {**explain_prompt(prompt), "text_forwarded_unchanged": True}
+
+
+def test_a_tokeniser_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The configuration is wrong, not the request."""
+    static = build_config_data()["models"]["m"]["backends"]
+    tokenizer = tmp_path / "tokenizer.json"
+    tokenizer.write_text("{}")
+    models = {"m": {"backends": static, "tokenizer": str(tokenizer)}}
+    path = write_config_data(tmp_path, models=models)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SALT", ENVIRON["SALT"])
+        assert run("--config", str(path), body(model="m").decode()) == 1
+    assert "tokenizer.json" in capsys.readouterr().err
 
 
 def test_a_tenants_own_fold_rules_apply(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

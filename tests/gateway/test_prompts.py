@@ -149,17 +149,13 @@ async def test_counted_prompts_teach_nothing(prompts: Prompts) -> None:
         assert prompts.of(model).scale.reports == 0
 
 
-async def test_an_adapter_uses_its_base_models_tokeniser(prompts: Prompts) -> None:
-    """But shares no block with it: the proxy asks by the adapter's name."""
-    prompts.share("lora", "m")
-    assert prompts.knows("lora")
+async def test_a_model_that_was_never_registered_is_a_key_error(prompts: Prompts) -> None:
+    """Whoever serves registers first."""
+    assert prompts.knows("m")
     assert not prompts.knows("other")
-    source = build_chat(text_of(200), "Hi")
-    base, adapter = await prepare(prompts, source), await prepare(prompts, source, "lora")
-    assert base.tokens == adapter.tokens
-    assert not set(base.exact_blocks) & set(adapter.exact_blocks)
+    assert prompts.of("m").text is smollm2() or prompts.of("m").text.digest == smollm2().digest
     with pytest.raises(KeyError):
-        await prepare(prompts, source, "other")
+        await prepare(prompts, build_chat("a", "b"), "other")
 
 
 async def test_messages_that_the_template_refuses_are_placed_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
