@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def serve(options: argparse.Namespace, loaded: Loaded) -> int:
     """Serve until SIGTERM or SIGINT, then let open requests finish. StartError when the port cannot be had."""
-    pulse = Pulse()
+    pulse, signals = Pulse(), Signals()
     worker = build_worker(options, loaded, pulse)
     worker.engine.start()
     runner = build_runner(worker, shutdown_seconds=options.shutdown_timeout)
@@ -54,7 +54,7 @@ async def serve(options: argparse.Namespace, loaded: Loaded) -> int:
             "%s, serving %s", loaded.budget.sentence(loaded.config.max_model_tokens), ", ".join(_names(options))
         )
         logger.info("Listening on %s", " ".join(_urls(runner)))
-        await _until_signalled(pulse)
+        await signals.wait(pulse)
         logger.info("Draining: %d requests open, at most %g s", worker.in_flight, options.shutdown_timeout)
         worker.draining = True
     finally:
@@ -131,17 +131,27 @@ def _urls(runner: web.AppRunner) -> list[str]:
     return [f"http://{host}:{port}" for host, port in hosts]
 
 
-async def _until_signalled(pulse: Pulse) -> None:
-    """Wait for SIGTERM or SIGINT, logging the periodic line meanwhile."""
-    signalled = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, signalled.set)
-    beating = asyncio.create_task(pulse.beat(time.monotonic))
-    await signalled.wait()
-    beating.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await beating
+class Signals:
+    """SIGTERM and SIGINT as an event; once one has come, the next one ends the process at once."""
+
+    def __init__(self) -> None:
+        self._come = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._heard)
+
+    def _heard(self) -> None:
+        self._come.set()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.remove_signal_handler(number)
+
+    async def wait(self, pulse: Pulse) -> None:
+        """Wait for the first one, logging the periodic line meanwhile."""
+        beating = asyncio.create_task(pulse.beat(time.monotonic))
+        await self._come.wait()
+        beating.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await beating
 
 
 if __name__ == "__main__":

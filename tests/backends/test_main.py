@@ -98,6 +98,17 @@ async def test_an_answer_that_takes_too_long_does_not_hold_up_the_end():
         assert await asyncio.wait_for(worker.end(), 10) == 0
 
 
+async def test_a_second_signal_ends_the_worker_at_once():
+    """Who presses Ctrl-C twice does not want to wait."""
+    arguments = ("--simulated", "--simulated-seconds-per-token", "0.05")
+    async with worker_process(*arguments) as worker, worker.client() as client:
+        stream = await client.completions.create(model="smollm2", prompt="x", max_tokens=5000, stream=True)
+        await anext(aiter(stream))
+        worker.process.send_signal(signal.SIGTERM)
+        await worker.until_log(re.compile("Draining"))
+        assert await asyncio.wait_for(worker.end(), 10) != 0
+
+
 async def test_the_start_says_what_fits():
     """Blocks, tokens, and requests of full length."""
     arguments = ("--simulated", "--max-model-len", "1000", "--num-gpu-blocks-override", "251")
