@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, Protocol
 
 CHUNK_LINE_LIMIT_BYTES: Final = 256
 TRAILER_LIMIT_BYTES: Final = 8 * 1024
-_CHUNK_DIGITS_LIMIT: Final = 12
+_CHUNK_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,12}")
 
 
 class MalformedBody(Exception):
@@ -140,18 +141,15 @@ class ChunkedFraming:
 
     def _size_line(self, line: bytes) -> None:
         digits = line.partition(b";")[0].rstrip(b" \t")
-        # bytes.isalnum keeps out the sign, underscore and space that int() would accept.
-        if not digits.isalnum() or len(digits) > _CHUNK_DIGITS_LIMIT:
+        # int() alone would take a sign, underscores, space and 0x.
+        if not _CHUNK_SIZE.fullmatch(digits):
             raise MalformedBody("a chunk's size is not a number")
-        try:
-            size = int(digits, 16)
-        except ValueError:
-            raise MalformedBody("a chunk's size is not a number") from None
+        size = int(digits, 16)
         self._in_trailer = size == 0
         self._remaining = size + 2 if size else 0
 
     def _trailer_line(self, length: int) -> None:
-        self._trailer_bytes += length
+        self._trailer_bytes += length + 2
         if self._trailer_bytes > TRAILER_LIMIT_BYTES:
             raise MalformedBody("its trailers are too long")
         self.complete = length == 0
