@@ -18,7 +18,7 @@ from backends.openai_wire import Call, Endpoint, parse_call
 from backends.serving import Worker
 from backends.types import Delta, GenerationRequest
 
-STREAM_HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
+STREAM_HEADERS = {"Content-Type": "text/event-stream; charset=utf-8"}
 
 
 async def generate(worker: Worker, endpoint: Endpoint, request: web.Request) -> web.StreamResponse:

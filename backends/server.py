@@ -32,7 +32,7 @@ def build_app(worker: Worker) -> web.Application:
     app.router.add_post("/v1/chat/completions", partial(generate, worker, Endpoint.CHAT))
     app.router.add_post("/v1/completions", partial(generate, worker, Endpoint.COMPLETIONS))
     add_service_routes(app.router, worker)
-    app.on_response_prepare.append(partial(_echo_request_id, mint=settings.mint_request_ids))
+    app.on_response_prepare.append(partial(_common_headers, mint=settings.mint_request_ids))
     return app
 
 
@@ -90,8 +90,9 @@ def _refusal(error: ApiError) -> web.Response:
     return json_answer(error.body(), error.status)
 
 
-async def _echo_request_id(request: web.Request, response: web.StreamResponse, *, mint: bool) -> None:
-    """X-Request-Id goes back on every answer; where none came, one is made if asked for."""
+async def _common_headers(request: web.Request, response: web.StreamResponse, *, mint: bool) -> None:
+    """X-Request-Id goes back on every answer, or a new one if asked for; Server tells no versions."""
+    response.headers["Server"] = "homing"
     request_id = request.headers.get("X-Request-Id") or (uuid.uuid4().hex if mint else None)
     if request_id is not None:
         response.headers["X-Request-Id"] = request_id

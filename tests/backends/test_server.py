@@ -160,6 +160,7 @@ async def test_the_request_id_comes_back_and_names_the_answer():
             assert (await response.json())["id"] == "cmpl-trace-7"
         async with running.client.get("/health") as response:
             assert "X-Request-Id" not in response.headers
+            assert response.headers["Server"] == "homing"
         assert re.fullmatch(r"cmpl-[0-9a-f]{16}", (await running.complete("x"))["id"])
 
 
