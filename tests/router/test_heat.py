@@ -1,0 +1,99 @@
+"""Heat: the prefixes that too many requests share are passed over when a home is looked for."""
+
+from __future__ import annotations
+
+import random
+
+from router.heat import Heat
+from tests.router.placement_builders import build_chain
+
+SHARE = 1 / 16
+
+
+def test_before_anything_is_known_the_first_block_is_the_key() -> None:
+    """A new router looks prompts up by their first block."""
+    chain = build_chain(("system", 4), ("user", 4))
+    assert Heat().adaptive_key(chain, SHARE) == chain[0]
+
+
+def test_a_prefix_that_everybody_shares_is_passed_over() -> None:
+    """With one system prompt for all, the key is the first block after it: each conversation has its own."""
+    heat = Heat()
+    for user in range(100):
+        heat.count(build_chain(("system", 40), (f"user-{user}", 10)), SHARE)
+    chain = build_chain(("system", 40), ("newcomer", 10))
+    assert heat.adaptive_key(chain, SHARE) == chain[40]
+    known = build_chain(("system", 40), ("user-99", 10), ("next turn", 5))
+    assert heat.adaptive_key(known, SHARE) == known[40]
+
+
+def test_rare_prefixes_keep_their_first_block_as_key() -> None:
+    """Forty tenants with a system prompt each: none has a sixteenth of the requests, each has one home."""
+    heat, chance = Heat(), random.Random(1)
+    for number in range(4000):
+        heat.count(build_chain((f"tenant-{chance.randrange(40)}", 10), (f"user-{number}", 5)), SHARE)
+    chain = build_chain(("tenant-7", 10), ("somebody", 5))
+    assert heat.adaptive_key(chain, SHARE) == chain[0]
+    heat.check_integrity()
+
+
+def test_a_chain_that_is_hot_to_its_end_is_keyed_by_its_last_block() -> None:
+    """The same prompt again and again still has one key."""
+    heat, chain = Heat(), build_chain(("same", 6))
+    for _ in range(50):
+        heat.count(chain, SHARE)
+    assert heat.adaptive_key(chain, SHARE) == chain[-1]
+    assert heat.adaptive_key(chain[:3], SHARE) == chain[2]
+
+
+def test_shares_follow_the_requests() -> None:
+    """A prefix of every fourth request has a share of a quarter, at every depth."""
+    heat = Heat()
+    for number in range(4000):
+        heat.count(build_chain((f"group-{number % 4}", 8), (f"user-{number}", 2)), SHARE)
+    for depth in (1, 4, 8):
+        assert abs(heat.share(build_chain(("group-1", 8))[:depth]) - 0.25) < 0.01
+    assert heat.share(build_chain(("unknown", 2))) == 0.0
+    assert heat.share([]) == 0.0
+
+
+def test_yesterdays_hot_prefix_cools_down() -> None:
+    """After a few half-lives of other traffic the old system prompt is rare again."""
+    heat = Heat(half_life_requests=100)
+    for number in range(300):
+        heat.count(build_chain(("old", 8), (f"user-{number}", 2)), SHARE)
+    chain = build_chain(("old", 8), ("again", 2))
+    assert heat.adaptive_key(chain, SHARE) == chain[8]
+    for number in range(700):
+        heat.count(build_chain((f"new-{number}", 4)), SHARE)
+    assert heat.adaptive_key(chain, SHARE) == chain[0]
+
+
+def test_counting_for_ever_loses_no_precision() -> None:
+    """Steps grow without end and are scaled down in time: shares stay right over a million half-lives' worth."""
+    heat = Heat(half_life_requests=1)
+    for number in range(3000):
+        heat.count(build_chain((f"group-{number % 2}", 2)), SHARE)
+    assert heat.share(build_chain(("group-1", 2))) == heat.share(build_chain(("group-0", 2))) * 2
+    heat.check_integrity()
+
+
+def test_memory_is_bounded_and_hot_prefixes_outlive_the_cold() -> None:
+    """A flood of one-off prompts pushes out one-off prompts."""
+    heat = Heat(bound_blocks=400)
+    for number in range(2000):
+        heat.count(build_chain((f"flood-{number}", 30)) if number % 4 else build_chain(("hot", 20)), SHARE)
+        assert len(heat) <= 400
+    chain = build_chain(("hot", 20), ("more", 5))
+    assert heat.adaptive_key(chain, SHARE) == chain[20]
+    heat.check_integrity()
+
+
+def test_looking_changes_nothing() -> None:
+    """`explain` may look as often as it likes."""
+    heat, chain = Heat(), build_chain(("system", 3), ("user", 3))
+    heat.count(chain, SHARE)
+    before = (len(heat), heat.share(chain))
+    for _ in range(10):
+        heat.adaptive_key(build_chain(("system", 3), ("other", 9)), SHARE)
+    assert (len(heat), heat.share(chain)) == before
