@@ -15,13 +15,16 @@ from typing import Any, NamedTuple
 from router.blocks import seed, tail_block
 from router.core import Fold, Json, Prompt, PromptSource
 from router.encoders import pack
+from router.fold_memo import FoldMemo
 from router.memo import Node, PrefixMemo
 from router.messages import Message, has_calls, with_calls_as_text
-from router.normalise import Folded, FoldRules, fold_messages, fold_prompt, tools_digest_text
+from router.normalise import Folded, FoldRules, fold_prompt, tools_digest_text
 from router.prefix import Path, PrefixHasher, extended, opener_of, root
 from router.tokenise import BYTES_PER_TOKEN, LoadedModelText
 
 MEMO_BYTES = 64 * 2**20
+FOLD_SHARE = 16
+"""The part of the memo's bound, in characters, that folded system texts may take on top of it."""
 
 
 class _Texts(NamedTuple):
@@ -75,6 +78,7 @@ class PromptBuilder:
         self.block_tokens = block_tokens
         self.estimates = text.tokeniser.name == "bytes"
         self.memo = PrefixMemo(memo_bytes, lock)
+        self.folds = FoldMemo(memo_bytes // FOLD_SHARE, lock)
         self._hash_tokens = block_tokens * (BYTES_PER_TOKEN if self.estimates else 1)
         self.hasher = PrefixHasher(text.tokeniser, opener_of(text), self._hash_tokens, self.memo)
 
@@ -109,7 +113,7 @@ class PromptBuilder:
         """`build` up to its costly part, the tokenising. A prompt of token ids needs none: it comes out finished."""
         parent = seed(salt=salt, model=model, adapter=adapter)
         if source.prompt is None:
-            folded = fold_messages(source.messages or (), source.tools, rules)
+            folded = self.folds.fold(parent, source.messages or (), source.tools, rules)
             tools = _tools_digest(folded.tools or source.tools)
             key_parent = seed(salt=salt, model=model, adapter=adapter, extra=tools) if tools else parent
             return self._draft(self._chat(source, folded, root(parent), root(key_parent), now))
