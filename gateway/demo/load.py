@@ -1,6 +1,6 @@
 """The demonstration's load as plain data: who says what, turn by turn, and how many cache blocks it needs.
 
-Three tenants with four conversations each (one tenant has a clock on its first line that moves with every turn) and
+Three tenants with four conversations each (one tenant has a clock on its first line that moves with every second turn) and
 one agent loop whose history grows by tool results. Answers have a fixed length, so both policies do the same work.
 """
 
@@ -36,8 +36,8 @@ class Conversation:
         return [*messages, self.turns[turn]]
 
 
-def conversations(turns: int = 5, per_tenant: int = 4) -> list[Conversation]:
-    """The whole load; with the defaults 12 conversations of 5 turns and one agent of 10 steps."""
+def conversations(turns: int = 6, per_tenant: int = 4) -> list[Conversation]:
+    """The whole load; with the defaults 12 conversations of 6 turns and one agent of 12 steps."""
     talks = [_conversation(tenant, number, turns) for number in range(per_tenant) for tenant in TENANTS]
     return [*talks, _agent(2 * turns)]
 

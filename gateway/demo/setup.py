@@ -15,7 +15,7 @@ from gateway.demo.load import BLOCK_TOKENS, TENANTS, Conversation, Message, dist
 from router.core import PromptSource
 from router.normalise import fold_rules
 from router.prompt import PromptBuilder
-from router.tokenise import bytes_text, find_smollm2, load_tokeniser
+from router.tokenise import BYTES_PER_TOKEN, bytes_text, find_smollm2, load_tokeniser
 
 MODEL = "smollm2"
 WORKERS = 3
@@ -24,7 +24,8 @@ REAL_PREFILL_TOKENS_PER_SECOND = 600
 SIMULATED_PREFILL_TOKENS_PER_SECOND = 12_000
 SIMULATED_FIXED_SECONDS = 0.004
 SIMULATED_SECONDS_PER_TOKEN = 0.004
-MAX_MODEL_TOKENS = {True: 32_768, False: 4_096}
+MAX_MODEL_TOKENS = {True: 20_480, False: 4_096}
+"""By whether the workers are simulated: those count bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +108,11 @@ def _simulated_arguments() -> list[str]:
 
 def _count_blocks(load: Sequence[Conversation], *, simulated: bool) -> int:
     model_file = None if simulated else find_smollm2()
-    text = load_tokeniser(model_file) if model_file is not None else bytes_text()
-    builder = PromptBuilder(text, block_tokens=BLOCK_TOKENS)
+    if model_file is not None:
+        builder = PromptBuilder(load_tokeniser(model_file), block_tokens=BLOCK_TOKENS)
+    else:  # a simulated worker's token is a byte, a router's stand-in token is several
+        text = bytes_text("the workers are simulated")
+        builder = PromptBuilder(text, block_tokens=BLOCK_TOKENS // BYTES_PER_TOKEN)
     rules = fold_rules("none")
 
     def chain_of(tenant: str, messages: list[Message]) -> Sequence[bytes]:

@@ -39,9 +39,9 @@ def lease_system_prompt() -> str:
     return "\n".join(["You explain flat leases to tenants in plain words.", *rules])
 
 
-def travel_system_prompt(minute: int) -> str:
-    """A travel desk whose first line is a clock, about 600 tokens; `minute` counts from 14:05."""
-    hour, past = divmod(14 * 60 + 5 + minute, 60)
+def travel_system_prompt(turn: int) -> str:
+    """A travel desk whose first line is a clock, about 600 tokens; two turns pass in a minute, from 14:05 on."""
+    hour, past = divmod(14 * 60 + 5 + turn // 2, 60)
     rules = [
         f"For {city}: night trains leave from platform {number}, the desk opens at {6 + number % 4} in the morning, "
         f"and a seat with a table costs {number + 2} more."
@@ -52,7 +52,7 @@ def travel_system_prompt(minute: int) -> str:
 
 
 def question(tenant: str, conversation: int, turn: int) -> str:
-    """One user turn of about 120 tokens: a story with a question at its end."""
+    """One user turn of about 250 tokens: a story with a question at its end."""
     subject = {"shop": PRODUCTS, "lease": CLAUSES, "travel": CITIES}[tenant][(conversation * 3 + turn) % 8]
     details = " ".join(_details(subject, conversation, turn))
     return f"{details} What do you advise about the {subject} now, in question {turn + 1}?"
@@ -80,7 +80,7 @@ def agent_system_prompt() -> str:
 
 def _details(subject: str, conversation: int, turn: int) -> Iterator[str]:
     yield f"This is customer {100 + conversation} again about the {subject}."
-    for point in range(3):
+    for point in range(6):
         yield (
             f"Point {point + 1}: on day {conversation + turn + point + 1} the {subject} was checked by "
             f"person {conversation * 5 + turn * 3 + point}, who wrote down {turn * 11 + point * 7 + conversation} "

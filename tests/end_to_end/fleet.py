@@ -18,7 +18,8 @@ HEAD = " ".join(f"Rule {number}: keep answers short and name the source." for nu
 def build_config(directory: Path, workers: Mapping[str, str], **model: Any) -> dict[str, Any]:
     """Two isolated tenants that may see which worker answered, on one model."""
     salt = directory / "salt"
-    salt.write_text(secrets.token_hex(32))
+    if not salt.exists():  # gateways of one test share it, as replicas do
+        salt.write_text(secrets.token_hex(32))
     static = [{"name": name, "url": url} for name, url in workers.items()]
     return {
         "salt_secrets": {"k1": f"file:{salt}"},

@@ -11,10 +11,10 @@ from router.tokenise import find_smollm2, load_tokeniser
 
 
 def test_the_load_is_a_dozen_conversations_and_one_agent():
-    """Four for each tenant, five turns each; the agent takes ten steps."""
+    """Four for each tenant, six turns each; the agent takes twelve steps."""
     load = conversations()
     assert [sum(talk.name.startswith(tenant) for talk in load) for tenant in TENANTS] == [4, 4, 4]
-    assert [len(talk.turns) for talk in load] == [5] * 12 + [10]
+    assert [len(talk.turns) for talk in load] == [6] * 12 + [12]
     assert len({talk.name for talk in load}) == 13
 
 
@@ -27,12 +27,12 @@ def test_a_turn_carries_the_whole_history():
     assert messages[:2] == talk.messages([])[:2]
 
 
-def test_the_travel_tenants_clock_moves_with_every_turn_and_nothing_else_does():
+def test_the_travel_tenants_clock_moves_every_second_turn_and_nothing_else_does():
     """One tenant has the fault that the fold rules are about: a clock on its first line."""
-    first, second = texts.travel_system_prompt(0), texts.travel_system_prompt(1)
+    first, second = texts.travel_system_prompt(1), texts.travel_system_prompt(2)
     assert first.splitlines()[0] != second.splitlines()[0]
     assert first.splitlines()[1:] == second.splitlines()[1:]
-    assert texts.travel_system_prompt(55).startswith("Current time: Monday, 3 November 2025 15:00 UTC")
+    assert texts.travel_system_prompt(110).startswith("Current time: Monday, 3 November 2025 15:00 UTC")
 
 
 def test_system_prompts_have_the_promised_length():
