@@ -13,6 +13,7 @@ from prometheus_client.exposition import choose_encoder
 from gateway.errors import GatewayError, InvalidRequest, ModelNotFound
 from gateway.explain import explain_call, read_request
 from gateway.fleet import Fleet
+from gateway.http_server import QuietLogger
 from gateway.loop_watch import LoopWatch
 from gateway.metrics import Metrics
 from gateway.serving import Serving
@@ -78,7 +79,9 @@ class Admin:
         app.router.add_get("/readyz", self.readyz)
         app.router.add_get("/metrics", self.metrics)
         app.router.add_post("/explain", self.explain)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
+        self._runner = web.AppRunner(
+            app, access_log=None, logger=QuietLogger("homing.aiohttp"), shutdown_timeout=SHUTDOWN_SECONDS
+        )
         await self._runner.setup()
         await web.TCPSite(self._runner, host, port, reuse_address=True).start()
         return int(self._runner.addresses[0][1])

@@ -105,11 +105,10 @@ def _workers(config: Config, environ: Mapping[str, str], secrets: Secrets) -> It
         try:
             parse_worker_url(listed.entry.url)
             if listed.entry.api_key is not None:
-                secrets.worker_keys[listed.entry.api_key] = read_secret(listed.entry.api_key, environ).decode("ascii")
-        except (SecretError, UnicodeDecodeError) as error:
+                secrets.worker_keys[listed.entry.api_key] = _header_text(read_secret(listed.entry.api_key, environ))
+        except SecretError as error:
             sound = False
-            what = str(error) if isinstance(error, SecretError) else "the key has characters no header can carry"
-            yield Mistake((*listed.path, "api_key"), what)
+            yield Mistake((*listed.path, "api_key"), str(error))
         except ValueError as error:
             sound = False
             yield Mistake(listed.path, str(error))
@@ -118,6 +117,14 @@ def _workers(config: Config, environ: Mapping[str, str], secrets: Secrets) -> It
             static_backends(config.models, secrets.worker_keys)
         except ValueError as error:
             yield Mistake(("models",), str(error), "one worker has one name")
+
+
+def _header_text(key: bytes) -> str:
+    """A worker's key as it goes into a header: nothing in it may end the header's line."""
+    text = key.decode("latin-1")
+    if not text.isascii() or not text.isprintable():
+        raise SecretError("the key has characters that no header can carry")
+    return text
 
 
 def _tenants(config: Config) -> Iterator[Mistake]:

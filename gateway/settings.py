@@ -31,7 +31,7 @@ class StaticBackend(Section, frozen=True):
 
     url: Annotated[str, Meta(description="http://HOST:PORT of a worker, with a path before /v1 if it has one.")]
     name: Annotated[
-        str | None,
+        Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:/\[\]-]{1,128}$")] | None,
         Meta(description="Name on the ring and in metrics; HOST:PORT by default. Keep it when the address changes."),
     ] = None
     weight: Annotated[Count, Meta(description="Share of the ring: 2 is home to twice the prompts of 1.")] = 1

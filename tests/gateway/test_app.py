@@ -292,6 +292,16 @@ async def test_explain_says_what_is_wrong(tmp_path, path, body, status, code):
     assert json.loads(text)["error"]["code"] == code
 
 
+async def test_a_broken_request_on_the_admin_port_leaves_nothing_in_the_log(tmp_path, caplog, capfd):
+    """F-09: aiohttp would quote the head it could not parse."""
+    async with running_with_worker(tmp_path) as (front, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", front.gateway.admin_port)
+        writer.write(b"GET /metrics HTTP/1.1\r\nauthorization: Bearer CANARY-91\r\nbad header line\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.0 400")
+        writer.close()
+    assert "CANARY" not in caplog.text + "".join(capfd.readouterr())
+
+
 async def test_alive_and_ready(tmp_path):
     """What a kubelet asks."""
     async with running_with_worker(tmp_path) as (front, _):

@@ -212,6 +212,16 @@ def test_a_bad_worker_is_found(tmp_path, backend, path, what):
     assert what in error.what
 
 
+def test_a_workers_key_and_name_cannot_end_a_header_line(tmp_path):
+    """Both go into heads of requests and answers."""
+    (tmp_path / "k").write_bytes(b"one\r\nx-evil: 1")
+    keyed = {"url": "http://gpu", "api_key": f"file:{tmp_path / 'k'}"}
+    assert "no header can carry" in mistake_with(tmp_path, models={"m": {"backends": {"static": [keyed]}}}).what
+    named = {"url": "http://gpu", "name": "w\r\nx-evil: 1"}
+    error = mistake_with(tmp_path, models={"m": {"backends": {"static": [named]}}})
+    assert json_path(error.path) == "$.models.m.backends.static[0].name"
+
+
 def test_one_name_is_one_address(tmp_path):
     """And one address one name."""
     twice = [{"url": "http://a", "name": "w"}, {"url": "http://b", "name": "w"}]
