@@ -1,10 +1,10 @@
 """The consistent-hash ring: which worker is home to a key, and who comes next.
 
 A ring is immutable; whoever changes the membership builds a new one aside and swaps the reference. uhashring lays
-the points out (`name-0`, `name-1`, … hashed with a seeded xxh3-64); lookups go by index over its sorted points, because its
-own walks copy the ring. Two workers that hash to one point share it by rule: the greater name owns it. So the ring
-depends on names and weights only, never on the order in which workers came, and exactly 0 keys move between workers
-that stay.
+the points out (`name-0`, `name-1`, … hashed with a seeded xxh3-64); lookups go by index over its sorted points,
+because its own walks copy the ring. Two workers that hash to one point share it by rule: the greater name owns it. So
+the ring depends on names and weights only, never on the order in which workers came, and exactly 0 keys move between
+workers that stay.
 """
 
 from __future__ import annotations
