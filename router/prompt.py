@@ -7,18 +7,18 @@ changed nothing and there is nothing else to tell apart, both are one computatio
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from router.blocks import seed, tail_block
-from router.core import Fold, Json, Prompt, PromptSource
+from router.core import Fold, Prompt, PromptSource
 from router.encoders import pack
 from router.fold_memo import FoldMemo
 from router.memo import Node, PrefixMemo
 from router.messages import Message, has_calls, with_calls_as_text
-from router.normalise import Folded, FoldRules, fold_prompt, tools_digest_text
+from router.normalise import Folded, FoldRules, fold_prompt
 from router.prefix import Path, PrefixHasher, extended, opener_of, root
 from router.tokenise import BYTES_PER_TOKEN, LoadedModelText
 
@@ -113,10 +113,12 @@ class PromptBuilder:
         """`build` up to its costly part, the tokenising. A prompt of token ids needs none: it comes out finished."""
         parent = seed(salt=salt, model=model, adapter=adapter)
         if source.prompt is None:
-            folded = self.folds.fold(parent, source.messages or (), source.tools, rules)
-            tools = _tools_digest(folded.tools or source.tools)
-            key_parent = seed(salt=salt, model=model, adapter=adapter, extra=tools) if tools else parent
-            return self._draft(self._chat(source, folded, root(parent), root(key_parent), now))
+            tools = self.folds.tools(parent, source.tools, rules)
+            extra = tools.digest
+            key_parent = seed(salt=salt, model=model, adapter=adapter, extra=extra) if extra else parent
+            folded = self.folds.messages(parent, source.messages or (), rules)
+            texts = self._chat(source, folded, root(parent), root(key_parent), now)
+            return self._draft(texts._replace(folds=folded.folds + tools.folds))
         if isinstance(source.prompt, str):
             return self._draft(self._completion(source.prompt, parent, rules))
         return self._token_ids(source.prompt, parent)
@@ -172,7 +174,3 @@ class PromptBuilder:
         node = extended(root(parent), b"", pack(ids), self.block_tokens)
         key_blocks = [*node.blocks, tail_block(node.last, node.tail)] if node.tail or not node.blocks else node.blocks
         return Prompt(node.tokens, self.block_tokens, node.blocks, key_blocks)
-
-
-def _tools_digest(tools: Sequence[Mapping[str, Json]] | None) -> bytes:
-    return tools_digest_text(tools).encode("utf-8", "surrogatepass") if tools else b""

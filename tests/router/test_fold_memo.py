@@ -53,23 +53,35 @@ MESSAGES = st.lists(
 )
 
 
-@given(MESSAGES, st.sampled_from([DEFAULT, NONE]), st.booleans())
-def test_the_memo_gives_what_folding_gives(messages: list[dict[str, Any]], rules: Any, with_tools: bool) -> None:
+@given(MESSAGES, st.sampled_from([DEFAULT, NONE]))
+def test_the_memo_gives_what_folding_gives(messages: list[dict[str, Any]], rules: Any) -> None:
     """At the first time and at the second, whatever stands behind the opening."""
-    tools = [{"type": "function", "function": {"name": name}} for name in "zb"] if with_tools else None
-    memo, expected = FoldMemo(), fold_messages(messages, tools, rules)
+    memo, expected = FoldMemo(), fold_messages(messages, None, rules)
     for _ in range(2):
-        folded = memo.fold(b"s", messages, tools, rules)
+        folded = memo.messages(b"s", messages, rules)
         assert list(folded.messages) == list(expected.messages)
-        assert (folded.folds, folded.changed, folded.tools) == (expected.folds, expected.changed, expected.tools)
-        assert (folded.messages is messages) == (expected.messages is messages) or folded.changed
+        assert (folded.folds, folded.changed) == (expected.folds, expected.changed)
+        assert (folded.messages is messages) == (not folded.changed)
+
+
+def test_tools_have_a_digest_of_what_rules_leave_different() -> None:
+    """Their order and the order of schema keys are folded, and told once more from memory."""
+    zeta, alpha = ({"function": {"name": name, "parameters": {}}, "type": "function"} for name in ("z", "a"))
+    memo = FoldMemo()
+    for _ in range(2):
+        one, other, fewer = (memo.tools(b"s", tools, DEFAULT) for tools in ([zeta, alpha], [alpha, zeta], [alpha]))
+        assert one.digest == other.digest != fewer.digest
+        assert [fold.rule for fold in one.folds] == ["tool_order"]
+        assert other.folds == ()
+    assert len(memo) == 3
+    assert memo.tools(b"s", None, DEFAULT) == memo.tools(b"s", [], DEFAULT) == ((), b"")
 
 
 def test_a_text_is_folded_once_for_each_tenant_and_set_of_rules() -> None:
     """What another tenant asked does not show in the time it takes."""
     memo = FoldMemo()
     for seed, rules in ((b"a", DEFAULT), (b"a", DEFAULT), (b"b", DEFAULT), (b"a", NONE)):
-        memo.fold(seed, [system(CLOCK), {"role": "user", "content": "Hi"}], None, rules)
+        memo.messages(seed, [system(CLOCK), {"role": "user", "content": "Hi"}], rules)
     assert len(memo) == 3
     assert memo.held_characters == 3 * len(CLOCK)
 
@@ -83,8 +95,8 @@ def test_a_remembered_text_costs_little() -> None:
         for day in range(1, 20)
     )
     messages, memo = [system(dense)], FoldMemo()
-    memo.fold(b"s", messages, None, DEFAULT)
-    again = min(_seconds(lambda: memo.fold(b"s", messages, None, DEFAULT)) for _ in range(5))
+    memo.messages(b"s", messages, DEFAULT)
+    again = min(_seconds(lambda: memo.messages(b"s", messages, DEFAULT)) for _ in range(5))
     anew = min(_seconds(lambda: fold_messages(messages, None, DEFAULT)) for _ in range(5))
     assert again < anew / 5
 
@@ -93,7 +105,7 @@ def test_a_remembered_text_costs_little() -> None:
 def test_short_texts_and_parts_are_not_remembered(text: Any) -> None:
     """They cost less than the look-up, or are too rare."""
     memo = FoldMemo()
-    memo.fold(b"s", [system(text)], None, DEFAULT)
+    memo.messages(b"s", [system(text)], DEFAULT)
     assert len(memo) == 0
 
 
@@ -101,11 +113,11 @@ def test_the_oldest_texts_are_forgotten() -> None:
     """Within the bound, and never to a negative size."""
     memo = FoldMemo(bound_characters=3 * len(LONG) + 30)
     for number in range(10):
-        memo.fold(b"s", [system(f"{number} {LONG}")], None, DEFAULT)
+        memo.messages(b"s", [system(f"{number} {LONG}")], DEFAULT)
         assert memo.held_characters <= memo.bound_characters
     assert len(memo) == 3
     tiny = FoldMemo(bound_characters=10)
-    tiny.fold(b"s", [system(LONG)], None, DEFAULT)
+    tiny.messages(b"s", [system(LONG)], DEFAULT)
     assert (len(tiny), tiny.held_characters) == (0, 0)
 
 
