@@ -174,6 +174,8 @@ class ScriptedWorker:
     connections: int = 0
     keep_alive_seconds: float = 60.0
     port: int = 0
+    models: tuple[str, ...] = ("m",)
+    healthy: bool = True
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -194,6 +196,9 @@ class ScriptedWorker:
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int, head: bytes) -> None:
         exchange = Exchange(reader, writer, number, head, b"")
+        if head.startswith(b"GET "):
+            await self._look(exchange, head.split(b" ", 2)[1].decode())
+            return
         exchange.body = await reader.readexactly(int(exchange.field("content-length") or 0))
         self.exchanges.append(exchange)
         script = self.scripts.pop(0) if self.scripts else self.script
@@ -201,6 +206,28 @@ class ScriptedWorker:
             await script(exchange)
         finally:
             exchange.ended_at = time.monotonic()
+
+    async def _look(self, exchange: Exchange, path: str) -> None:
+        """Probes are answered as a healthy worker does, whatever the script, and not recorded."""
+        cards = {
+            "object": "list",
+            "data": [{"id": name, "object": "model", "max_model_len": 4096} for name in self.models],
+        }
+        pages = {"/health": b"", "/v1/models": json.dumps(cards).encode(), "/metrics": b"vllm:num_requests_waiting 0\n"}
+        if self.healthy:
+            await exchange.send_json(pages.get(path, b"{}"))
+        else:
+            await exchange.send_json(b"{}", status="503 Service Unavailable")
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def live(self) -> int:
+        """Requests it is at work on."""
+        return sum(exchange.ended_at is None for exchange in self.exchanges)
 
     def stop(self) -> None:
         for task in tuple(self._tasks):
