@@ -21,7 +21,7 @@ def make_linear(weight: Tensor) -> Linear:
 
 def can_prepack() -> bool:
     """Whether oneDNN multiplies bfloat16 on this machine (AVX-512 or AMX)."""
-    return bool(torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return bool(torch._C._has_mkldnn and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _prepacked(weight: Tensor) -> Linear:
