@@ -1,0 +1,349 @@
+"""Workers that refuse, break, stall and overload; clients that leave: who is told what, and what is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from contextlib import suppress
+from typing import Any
+
+import openai
+import pytest
+
+from tests.gateway.running_gateway import Running, build_request, running_gateway
+from tests.gateway.scripted_worker import (
+    DONE,
+    Exchange,
+    Script,
+    answer_json,
+    close_at_once,
+    event,
+    ordinary,
+    plain_json,
+    raw,
+    refused_port,
+    reset_at_once,
+    scripted_worker,
+    silent,
+    stream_then,
+    until,
+)
+
+STREAMS = pytest.mark.parametrize("stream", [False, True])
+
+
+async def ask_many(running: Running, count: int, **fields: Any) -> list[int]:
+    """So many different prompts, some at a time; the statuses."""
+    gate = asyncio.Semaphore(16)
+
+    async def one(number: int) -> int:
+        async with gate:
+            answer = await running.ask(messages=[{"role": "user", "content": f"{number} " * 40}], **fields)
+            return answer.status if answer.whole else 0
+
+    return await asyncio.gather(*map(one, range(count)))
+
+
+async def overloaded(exchange: Exchange) -> None:
+    await exchange.send_json(
+        b'{"error":{"message":"busy"}}', status="503 Service Unavailable", fields="retry-after: 3\r\n"
+    )
+
+
+@STREAMS
+async def test_a_refused_connection_is_tried_elsewhere(stream: bool) -> None:
+    """Case C-20 and row A1: no client sees it, and the worker is known to be down after the first."""
+    async with (
+        scripted_worker() as worker,
+        scripted_worker() as gone,
+        running_gateway(worker, gone, policy="round_robin", probe_seconds=60) as running,
+    ):
+        running.gateway.fleet.worker("w2").port = refused_port()
+        assert set(await ask_many(running, 40, stream=stream)) == {200}
+        await until(running.settled)
+        assert running.count("upstream_retries_total", reason="refused") >= 1
+        assert not running.gateway.fleet.worker("w2").up
+
+
+@STREAMS
+@pytest.mark.parametrize("script", [reset_at_once, close_at_once])
+async def test_one_of_four_that_breaks_costs_no_client_an_answer(stream: bool, script: Script) -> None:
+    """Row A1: it reads the request and breaks, again and again."""
+    async with (
+        scripted_worker(script) as bad,
+        scripted_worker() as a,
+        scripted_worker() as b,
+        scripted_worker() as c,
+        running_gateway(bad, a, b, c, probe_seconds=0.05) as running,
+    ):
+        assert set(await ask_many(running, 120, stream=stream)) == {200}
+        await until(running.settled)
+        assert len(bad.exchanges) > 0
+        assert running.count("upstream_retries_total", reason="broke") == len(bad.exchanges)
+        assert sum(len(worker.exchanges) for worker in (a, b, c)) == 120
+
+
+async def test_a_request_that_ends_workers_ends_two_at_most() -> None:
+    """Case C-20: at most two executions, never two alive."""
+    async with (
+        scripted_worker(reset_at_once) as a,
+        scripted_worker(reset_at_once) as b,
+        scripted_worker(reset_at_once) as c,
+        running_gateway(a, b, c) as running,
+    ):
+        answer = await running.ask()
+        assert (answer.status, answer.error["code"]) == (502, "upstream_error")
+        ran = sorted((x.began_at, x.ended_at or 0.0) for worker in (a, b, c) for x in worker.exchanges)
+        assert len(ran) == 2
+        assert ran[0][1] <= ran[1][0]
+        await until(running.settled)
+
+
+async def test_a_worker_that_dies_between_head_and_first_byte_is_replaced() -> None:
+    """vLLM sends its head before prefill: the client has seen nothing yet."""
+    async with (
+        scripted_worker(stream_then(0, reset_at_once)) as bad,
+        scripted_worker() as good,
+        running_gateway(bad, good, policy="round_robin", probe_seconds=60) as running,
+    ):
+        assert set(await ask_many(running, 4, stream=True)) == {200}
+        assert len(bad.exchanges) >= 1
+
+
+@pytest.mark.parametrize("end", [reset_at_once, close_at_once])
+async def test_a_stream_that_breaks_ends_in_an_error_event_and_without_done(end: Script) -> None:
+    """Case C-06 and row A2: never retried, never taken for complete."""
+    async with scripted_worker(stream_then(3, end)) as worker, scripted_worker() as other:
+        async with running_gateway(worker, other, probe_seconds=60) as running:
+            answers = [
+                await running.ask(stream=True, messages=[{"role": "user", "content": str(n)}]) for n in range(12)
+            ]
+        broken = [answer for answer in answers if not answer.body.endswith(DONE)]
+        assert len(broken) == len(worker.exchanges) > 0
+        for answer in broken:
+            *tokens, last = answer.body.split(b"\n\n")[:-1]
+            assert len(tokens) == 3
+            error = json.loads(last.removeprefix(b"data: "))["error"]
+            assert (error["type"], error["code"]) == ("server_error", "upstream_error")
+            assert answer.whole
+            assert b"[DONE]" not in answer.body
+        assert len(worker.exchanges) + len(other.exchanges) == 12
+
+
+async def test_a_stream_that_breaks_within_an_event_leaves_no_half_event() -> None:
+    """The error event follows a whole one, whatever was cut: within a character, a chunk, a size line."""
+    whole = event("北京🙂")
+    cut = event("next")[:17]
+
+    async def cut_off(exchange: Exchange) -> None:
+        await exchange.begin_stream()
+        await exchange.chunk(whole + whole[:-9])
+        await exchange.chunk(whole[-9:] + cut)
+        exchange.reset()
+
+    async with scripted_worker(cut_off) as worker, running_gateway(worker) as running:
+        answer = await running.ask(stream=True)
+        assert answer.body.startswith(whole + whole + b'data: {"error":')
+        await until(running.settled)
+        assert running.count("requests_total", tenant="acme", model="m", code="502") == 1
+
+
+async def test_the_official_client_raises_on_a_stream_that_breaks() -> None:
+    """Row A2: an SDK must not take it for an answer."""
+    async with scripted_worker(stream_then(3, reset_at_once)) as worker, running_gateway(worker) as running:
+        base_url = f"http://127.0.0.1:{running.gateway.api_port}/v1"
+        client = openai.AsyncOpenAI(base_url=base_url, api_key="acme-key", max_retries=0)
+        stream = await client.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": "x"}], stream=True
+        )
+        got = [(await anext(stream)).choices[0].delta.content for _ in range(3)]
+        with pytest.raises(openai.APIError) as caught:
+            await anext(stream)
+        assert got == ["t0", "t1", "t2"]
+        assert caught.value.code == "upstream_error"
+        await client.close()
+
+
+async def test_a_stream_that_breaks_after_done_is_complete() -> None:
+    """Nothing is missing: the caller has it all."""
+
+    async def done_then_reset(exchange: Exchange) -> None:
+        await exchange.begin_stream()
+        await exchange.chunk(event() + DONE)
+        exchange.reset()
+
+    async with scripted_worker(done_then_reset) as worker, running_gateway(worker) as running:
+        answer = await running.ask(stream=True)
+        assert (answer.body, answer.whole) == (event() + DONE, True)
+        await until(running.settled)
+        assert running.count("requests_total", tenant="acme", model="m", code="200") == 1
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@pytest.mark.parametrize(
+    "head", [b"content-length: 1000\r\n", b"transfer-encoding: chunked\r\n", b"content-length: 20\r\n"]
+)
+async def test_a_plain_answer_that_breaks_never_looks_complete(head: bytes, version: str) -> None:
+    """Promise 2: the connection is reset, for HTTP/1.0 too, where a close would mean the end."""
+    body = b"5\r\nhello\r\n" if b"chunked" in head else b"hello"
+    wire = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n" + head + b"\r\n" + body
+    async with scripted_worker(raw(wire)) as worker, running_gateway(worker) as running:
+        client = await running.connect()
+        await client.send(build_request(version=version))
+        try:
+            answer = await client.answer()
+            assert not answer.whole
+        except ConnectionError:
+            pass
+        await until(running.settled)
+        assert running.count("requests_total", tenant="acme", model="m", code="502") == 1
+
+
+async def test_a_plain_answer_cut_by_the_close_is_noticed_by_its_json() -> None:
+    """An HTTP/1.0 worker that dies looks like one that is done, but for the text."""
+    wire = b"HTTP/1.0 200 OK\r\ncontent-type: application/json\r\n\r\n" + answer_json()[:50]
+    async with scripted_worker(raw(wire)) as worker, running_gateway(worker) as running:
+        client = await running.connect()
+        await client.send(build_request())
+        answer = None
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            answer = await client.answer()
+        assert answer is None or not answer.whole or answer.status == 502
+
+
+async def test_a_silent_worker_is_a_504_in_time_and_no_other_is_asked() -> None:
+    """Case C-16 and row A5; the worker sees the connection close."""
+    async with scripted_worker(silent) as worker, running_gateway(worker, first_byte=0.2) as running:
+        started = time.monotonic()
+        answer = await running.ask(stream=True)
+        assert (answer.status, answer.error["code"]) == (504, "upstream_timeout")
+        assert 0.15 < time.monotonic() - started < 1.2
+        await until(lambda: worker.exchanges[0].client_gone_at is not None)
+        assert len(worker.exchanges) == 1
+        await until(running.settled)
+
+
+async def test_a_stream_that_stalls_ends_in_an_error_event_in_time() -> None:
+    """Case C-16 and row A6."""
+    async with scripted_worker(stream_then(3, silent)) as worker, running_gateway(worker, idle=0.2) as running:
+        answer = await running.ask(stream=True)
+        assert answer.body.startswith(event("t0") + event("t1") + event("t2") + b'data: {"error":')
+        assert b"[DONE]" not in answer.body
+        await until(lambda: worker.exchanges[0].client_gone_at is not None)
+
+
+async def test_a_stream_that_moves_is_never_cut() -> None:
+    """Case C-16, scaled: five times the first-byte and the idle time."""
+
+    async def slow(exchange: Exchange) -> None:
+        await exchange.begin_stream()
+        for number in range(20):
+            await exchange.chunk(event(str(number)))
+            await asyncio.sleep(0.05)
+        await exchange.chunk(DONE)
+        await exchange.end_stream()
+
+    async with scripted_worker(slow) as worker, running_gateway(worker, first_byte=0.2, idle=0.2) as running:
+        answer = await running.ask(stream=True)
+        assert (answer.body.count(b"data:"), answer.whole) == (21, True)
+
+
+async def test_an_overloaded_worker_is_passed_over() -> None:
+    """Its 503 came before the first byte of an answer: another may have room."""
+    async with (
+        scripted_worker(overloaded) as busy,
+        scripted_worker() as free,
+        running_gateway(busy, free, policy="round_robin", probe_seconds=60) as running,
+    ):
+        assert await ask_many(running, 10) == [200] * 10
+        assert len(busy.exchanges) > 0
+        assert running.count("upstream_retries_total", reason="overloaded") == len(busy.exchanges)
+        assert running.gateway.fleet.worker("w1").up
+        await until(running.settled)
+
+
+async def test_an_overloaded_fleet_answers_with_the_workers_own_words() -> None:
+    """With its hint when to come back; nobody is asked twice."""
+    async with scripted_worker(overloaded) as a, scripted_worker(overloaded) as b, running_gateway(a, b) as running:
+        answer = await running.ask()
+        assert (answer.status, answer.fields["retry-after"]) == (503, "3")
+        assert answer.json == {"error": {"message": "busy"}}
+        assert len(a.exchanges) + len(b.exchanges) == 2
+        await until(running.settled)
+
+
+async def test_a_fleet_that_refuses_is_a_502_and_then_a_503_at_once() -> None:
+    """Row A10: known to be down is told without trying, with a hint when to come back."""
+    async with scripted_worker() as worker:
+        async with running_gateway(worker, probe_seconds=60) as running:
+            running.gateway.fleet.worker("w1").port = refused_port()
+            first, second = await running.ask(), await running.ask()
+            assert (first.status, first.error["code"]) == (502, "upstream_error")
+            assert (second.status, second.error["code"], second.fields["retry-after"]) == (503, "no_backend", "1")
+            await until(running.settled)
+
+
+async def leave_when(running: Running, ready: Any, *, abort: bool = False, **fields: Any) -> float:
+    """Ask, wait until `ready`, and leave; the moment of leaving."""
+    client = await running.connect()
+    await client.send(build_request(**fields))
+    await until(ready)
+    left_at = time.monotonic()
+    (client.abort if abort else client.close)()
+    return left_at
+
+
+@STREAMS
+@pytest.mark.parametrize("abort", [False, True])
+async def test_a_client_that_leaves_before_the_first_byte_frees_the_worker_at_once(stream: bool, abort: bool) -> None:
+    """Case C-01 and row E1: 100 ms, a stream or not, by a close or a reset."""
+    async with scripted_worker(silent) as worker, running_gateway(worker) as running:
+        left_at = await leave_when(running, lambda: worker.live == 1, stream=stream, abort=abort)
+        await until(lambda: worker.exchanges[0].client_gone_at is not None)
+        assert (worker.exchanges[0].client_gone_at or 0) - left_at < 0.1
+        await until(running.settled)
+        assert running.count("requests_total", tenant="acme", model="m", code="499") == 1
+        assert running.gateway.fleet.worker("w1").up
+
+
+async def test_a_client_that_leaves_in_mid_stream_frees_the_worker_at_once() -> None:
+    """Row E1, and nothing stays counted as in flight (case B-05)."""
+    async with scripted_worker(stream_then(2, silent)) as worker, running_gateway(worker) as running:
+        for _ in range(20):
+            client = await running.connect()
+            await client.send(build_request(stream=True))
+            await client.head()
+            assert await client.chunk()
+            left_at = time.monotonic()
+            client.close()
+            exchange = worker.exchanges[-1]
+            await until(lambda gone=exchange: gone.client_gone_at is not None)
+            assert (exchange.client_gone_at or 0) - left_at < 0.1
+        await until(running.settled)
+        assert running.count("requests_total", tenant="acme", model="m", code="499") == 20
+
+
+async def test_many_clients_that_leave_leave_nothing_behind() -> None:
+    """Case B-05: gauges are back at zero, and the worker is asked on as before."""
+    async with scripted_worker(silent) as worker, running_gateway(worker) as running:
+        clients = [await running.connect() for _ in range(60)]
+        for client in clients:
+            await client.send(build_request(stream=True))
+        await until(lambda: worker.live == 60)
+        for client in clients:
+            client.abort()
+        await until(running.settled)
+        worker.script = ordinary
+        assert (await running.ask()).status == 200
+
+
+async def test_a_kept_connection_closed_by_its_worker_costs_no_client_an_answer() -> None:
+    """Case C-18 through the gateway, scaled to the shortest keep-alive that is told apart from a fault."""
+    async with scripted_worker(plain_json, keep_alive_seconds=0.55) as worker, running_gateway(worker) as running:
+        for number in range(8):
+            answer = await running.ask(headers={"x-request-id": f"r{number}"})
+            assert answer.status == 200
+            await asyncio.sleep(0.546 + 0.001 * number)
+        ids = [exchange.field("x-request-id") for exchange in worker.exchanges]
+        assert ids == [f"r{number}" for number in range(8)]
