@@ -20,7 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add this command's options."""
     parser.add_argument("--simulated", action="store_true", help="workers with a timing model in place of tensors")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
-    parser.add_argument("--turns", type=int, default=6, help="turns of each conversation (default 6)")
+    parser.add_argument("--turns", type=int, default=4, help="turns of each conversation (default 4)")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -36,8 +36,8 @@ class Conversation:
         return [*messages, self.turns[turn]]
 
 
-def conversations(turns: int = 6, per_tenant: int = 4) -> list[Conversation]:
-    """The whole load; with the defaults 12 conversations of 6 turns and one agent of 12 steps."""
+def conversations(turns: int = 4, per_tenant: int = 4) -> list[Conversation]:
+    """The whole load; with the defaults 12 conversations of 4 turns and one agent of 8 steps."""
     talks = [_conversation(tenant, number, turns) for number in range(per_tenant) for tenant in TENANTS]
     return [*talks, _agent(2 * turns)]
 
