@@ -110,7 +110,7 @@ class _Reader:
 
     def _wait(self, slot: str) -> bool:
         """Read over a token that is part of the clock only if another follows."""
-        if slot in self._slots or slot in self._waiting or len(self._waiting) > 4:
+        if slot in self._slots or slot in self._waiting or len(self._waiting) > 7:
             return False
         self._waiting.append(slot)
         self._previous = slot
@@ -203,7 +203,7 @@ class _Reader:
         return beside and self._free("date", "month") and self._fill(token, "month")
 
     def _link(self, slot: str) -> bool:
-        if self._waiting.count(slot) > 3:
+        if self._waiting.count(slot) > 5:
             return False
         self._waiting.append(slot)
         self._previous = slot

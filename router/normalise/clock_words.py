@@ -20,7 +20,9 @@ DAY_PERIODS = frozenset(
 
 LINKS = frozenset(
     """
-    at on of the and in the day date time hours hrs hour o'clock clock um der den dem am uhr kl klo klockan à a le
+    is es est ist è é y i at on of the and in day date time hours hrs hour o'clock clock um der den dem am uhr
+    kl klo klockan à
+    a le
     la les et heures heure h de del d las los el hrs horas hora da do das às as o ao alle ore ora il gli dell om uur
     het den godz godzina o g r roku r. v ve hodin hod в г год года году ч час часов время о об р року рік година о
     годині ч. с. ora orele ora la saat saati tarihi tarih günü yılı lúc vào ngày giờ phút giây pukul jam hari

@@ -5,8 +5,6 @@ is`, `now:`, `timestamp=`, `conversation started:`) must start a line, a sentenc
 its cue directly.
 """
 
-# ruff: noqa: SIM905
-
 from __future__ import annotations
 
 import re
@@ -37,11 +35,6 @@ _ASIAN_CONNECTOR = re.compile(
     r"[「\"'(（]?"
 )
 _REST_OF_LABEL = re.compile(r"""["'`\]}>*/\s,;)]*(?:</?\w+>)?[ \t]*(?:-->)?[ \t]*(?:\Z|\n)""")
-_VERBS = frozenset(
-    """
-    is it's at on of ist est es é è jest är er on είναι है हैं là adalah कि
-    """.split()
-)
 _LABEL_LINE_ENDS = (":", "：", ">", "*", "`", "]")
 
 
@@ -59,7 +52,6 @@ class _Found(NamedTuple):
     cue_end: int
     start: int
     run: Run
-    last_word: str
 
 
 def find_clock(text: str, hit: int) -> Clock | None:
@@ -123,13 +115,13 @@ def _spaced(text: str, window: int, hit: int) -> Iterator[_Found]:
         if may_end_cue(word[0]) and (found := _joined(text, word.end(), hit, _CONNECTORS)):
             cue = read_cue(text, words[:count])
             if cue is not None:
-                yield _Found(cue, word.end(), *found, word[0].lower())
+                yield _Found(cue, word.end(), *found)
 
 
 def _asian(text: str, window: int, hit: int) -> Iterator[_Found]:
     for match in ASIAN.finditer(text, window, hit):
         if found := _joined(text, match.end(), hit, (_ASIAN_CONNECTOR,)):
-            yield _Found(read_asian_cue(match), match.end(), *found, "")
+            yield _Found(read_asian_cue(match), match.end(), *found)
 
 
 def _joined(text: str, cue_end: int, hit: int, connectors: tuple[re.Pattern[str], ...]) -> tuple[int, Run] | None:
@@ -158,7 +150,7 @@ def _accepts(text: str, found: _Found) -> bool:
     cue, run = found.cue, found.run
     if not _shows_what_is_wanted(cue, run):
         return False
-    explicit = text[found.cue_end : found.start].strip(" \t\"'`*_([（") or found.last_word in _VERBS
+    explicit = text[found.cue_end : found.start].strip(" \t\"'`*_([（") or cue.says_is
     if not (explicit or run.has_full_date or cue.strong):
         return False
     if not _stands_well(text, found):

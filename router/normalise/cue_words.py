@@ -79,6 +79,13 @@ TALK = frozenset(
 )
 """A TALK that has its BEGINNING: `Conversation started:`, `Session start time:`."""
 
+VERBS = frozenset(
+    """
+    is it's at on of ist est es é è jest är er on είναι है हैं là adalah कि
+    """.split()
+)
+"""Words that join a cue to its clock, at its end or within it."""
+
 TODAY = frozenset(
     """
     today today's todays heute aujourd'hui hoy hoje oggi vandaag idag dagens dnes dziś dzisiaj сегодня сьогодні днес

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from router.normalise.clock_tokens import LETTERS
-from router.normalise.cue_words import BEGINNING, LINK, NOW, ORIGIN, SENTENCES, STAMP, TALK, TIME, TODAY
+from router.normalise.cue_words import BEGINNING, LINK, NOW, ORIGIN, SENTENCES, STAMP, TALK, TIME, TODAY, VERBS
 
 WORD = re.compile(rf"{LETTERS}+(?:['’]{LETTERS}+)?")
 _KNOWN = NOW | TIME | STAMP | ORIGIN | LINK | BEGINNING | TALK
@@ -23,7 +23,8 @@ _ASIAN_AND = r"(?:和|与|與|及|と|・|및|와|과|/|、|\s)*"
 ASIAN = re.compile(
     rf"""(?P<now>当前|目前|现在|现时|此时此刻|此刻|今天|今日|當前|現在|現時|本日|今|ただいま|현재|지금|오늘)
          (?:的|の|系统|系統|서버|\s)*(?P<noun>{_ASIAN_NOUN}?(?:{_ASIAN_AND}{_ASIAN_NOUN})*)
-       | (?P<origin>系统|服务器|本地|北京|系統|伺服器|台北|システム|サーバー|시스템|서버)(?:当前|當前|の|\s)*{_ASIAN_NOUN}
+       | (?P<origin>系统|服务器|本地|北京|系統|伺服器|台北|システム|サーバー|시스템|서버)
+         (?:当前|當前|の|\s)*{_ASIAN_NOUN}
        | (?P<talk>对话|会话|對話|會話|会話|セッション|대화|세션)\s?(?:开始|開始|시작)(?:时间|時間|日時|시간|시각)?
        | (?P<both>日期(?:和|与|與|及|/)?(?:时间|時間)|日時|날짜\s?(?:및|와)?\s?시간)
        | (?P<thai>(?:วันที่|วัน|เวลา|และ|\s)*(?:ปัจจุบัน|ขณะนี้|ตอนนี้|วันนี้)(?:เวลา|คือ|เป็น|\s)*)
@@ -53,6 +54,7 @@ class Cue(NamedTuple):
     is_stamp: bool = False
     first_line: bool = False
     names_year: bool = False
+    says_is: bool = False
 
 
 def may_hold_cue(text: str) -> bool:
@@ -78,7 +80,8 @@ def read_cue(text: str, words: Sequence[re.Match[str]]) -> Cue | None:
             break
         parts[:0] = here
         start = word.start()
-    return _judge(parts, start)
+    cue = _judge(parts, start)
+    return cue and cue._replace(says_is=not VERBS.isdisjoint(parts))
 
 
 def _parts(word: str) -> list[str]:

@@ -59,12 +59,20 @@ class Layers:
         spans: list[Span] = []
         maps: list[_Map] = []
         for edits in self._layers:
-            for start, end, _, rule in edits:
+            for rule, start, end in _told(edits):
                 for back in reversed(maps):
                     start, end = back.origin(start, is_end=False), back.origin(end, is_end=True)
                 spans.append(Span(rule, start, max(start, end)))
-            maps.append(_Map(edits))
-        return bounded(spans)
+            if edits is not self._layers[-1]:
+                maps.append(_Map(edits))
+        return spans if len(self._layers) < 2 else bounded(spans)
+
+
+def _told(edits: Sequence[Edit]) -> list[Span]:
+    """The edits of a layer as spans; a long layer of one rule (line ends, mostly) is one span without counting."""
+    if len(edits) > MAX_SPANS_PER_RULE and edits[0].rule == edits[-1].rule:
+        return [Span(edits[0].rule, edits[0].start, edits[-1].end)]
+    return bounded([Span(edit.rule, edit.start, edit.end) for edit in edits])
 
 
 class _Map:

@@ -34,7 +34,8 @@ _SEPARATOR_LEFT = re.compile(
 _ID_ENDS = tuple(
     """
     id uuid guid identifier traceparent nonce buster key trace request req session correlation conversation run thread
-    chat sid rid invocation id) uuid) ulid) 号 编号 編號 请求 会话 追踪 跟踪 請求 會話 追蹤 リクエスト セッション トレース 요청 세션 추적
+    chat sid rid invocation id) uuid) ulid) 号 编号 編號
+    请求 会话 追踪 跟踪 請求 會話 追蹤 リクエスト セッション トレース 요청 세션 추적
     """.split()
 )
 _SUBJECT = (
@@ -44,7 +45,8 @@ _SUBJECT = (
     r"|请求|会话|追踪|跟踪|請求|會話|追蹤|リクエスト|セッション|トレース|요청|세션|추적)"
 )
 _ID_LABEL = re.compile(
-    rf"""(?:(?:x|the|this|your|current|unique|internal|parent|root|client|server|http|amzn|aws|ksuid|ulid|[a-z]{{2,12}}(?=[-_]))
+    rf"""(?:(?:x|the|this|your|current|unique|internal|parent|root|client|server|http|amzn|aws|ksuid|ulid
+           |[a-z]{{2,12}}(?=[-_]))
            [-_ ]){{0,3}}
         (?:(?P<strong>{_SUBJECT}[-_ ]?(?:id|uuid|guid|identifier|号|编号|編號)|traceparent|(?:{_SUBJECT}[-_ ])?nonce
              |cache[-_ ]?buster|idempotency[-_ ]?key|{_SUBJECT}(?:[-_ ]id)?\s?\((?:uuid|ulid|id)\))

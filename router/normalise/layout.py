@@ -30,6 +30,7 @@ def line_ends(text: str) -> list[Edit]:
     """CRLF, CR, NEL, LINE SEPARATOR and PARAGRAPH SEPARATOR read as LF."""
     if "\r" not in text and (text.isascii() or not any(end in text for end in "\x85\u2028\u2029")):
         return []
+    # Not done: one replacement without an edit per line, which would save 1 µs a line on a text of CRLF lines.
     return [Edit(*match.span(), "\n", "line_ends") for match in _LINE_END.finditer(text)]
 
 

@@ -126,12 +126,14 @@ def _fold_calls(message: Message, index: int, rules: FoldRules, ids: dict[str, s
     ready = dict(message)
     calls = message.get("tool_calls")
     if isinstance(calls, Sequence) and not isinstance(calls, str):
-        ready["tool_calls"] = [_fold_call(call, index, rules, ids, folds) for call in calls]
+        folded = [_fold_call(call, index, rules, ids, folds) for call in calls]
+        if any(new is not old for new, old in zip(folded, calls, strict=True)):
+            ready["tool_calls"] = folded
     if "tool_call_ids" in rules and isinstance(message.get("tool_call_id"), str):
         ready["tool_call_id"] = _fold_id(message["tool_call_id"], index, ids, folds)
     if isinstance(message.get("function_call"), Mapping):
         ready["function_call"] = _fold_function(message["function_call"], index, rules, folds)
-    return ready if ready != message else message
+    return message if all(ready[key] is value for key, value in message.items()) else ready
 
 
 def _fold_call(call: Json, index: int, rules: FoldRules, ids: dict[str, str], folds: list[Fold]) -> Json:
@@ -142,7 +144,7 @@ def _fold_call(call: Json, index: int, rules: FoldRules, ids: dict[str, str], fo
         ready["id"] = _fold_id(call["id"], index, ids, folds)
     if isinstance(call.get("function"), Mapping):
         ready["function"] = _fold_function(call["function"], index, rules, folds)
-    return ready
+    return call if all(ready[key] is value for key, value in call.items()) else ready
 
 
 def _fold_id(given: str, index: int, ids: dict[str, str], folds: list[Fold]) -> str:
@@ -150,7 +152,7 @@ def _fold_id(given: str, index: int, ids: dict[str, str], folds: list[Fold]) -> 
     number = ids.setdefault(given, f"call{len(ids) % 100000:05d}")
     if number != given:
         folds.append(Fold("tool_call_ids", index, 0, len(given)))
-    return number
+    return given if number == given else number
 
 
 def _fold_function(function: Message, index: int, rules: FoldRules, folds: list[Fold]) -> Message:

@@ -33,7 +33,7 @@ def _anchors(digit: str, letter: str, units: str) -> re.Pattern[str]:
     """
     return re.compile(
         rf"""{digit}(?:
-          (?<=[A-Za-z].)[\w-]{{3}}
+          (?<=[A-Za-z].)[\w-]
         | (?<![0-9A-Za-z_].)(?:
             {digit}{{0,3}}+(?P<shape>)(?:
                 [:：]{digit}{digit}(?:[:：]{digit}{digit})?
@@ -46,6 +46,7 @@ def _anchors(digit: str, letter: str, units: str) -> re.Pattern[str]:
               | \.{digit}{digit}\b
               | (?:st|nd|rd|th|er|º)?[.,]?[ \u00a0-](?:de[ ]|of[ ]|the[ ])?(?P<month>)(?={letter}))
           | (?<=[^0-9][:=$€#].) | (?<=[:=s][ ].) | (?<=[:=][ ][$€].)
+          | (?<=[-_/.].){digit}{{0,15}}[A-Za-z]
           | (?P<tail>(?<=[yhltrbgpvcnN][ ].)|(?<=une[ ].))
         ))""",
         re.VERBOSE,
