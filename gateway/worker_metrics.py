@@ -164,7 +164,10 @@ def hit_ratio(before: WorkerFigures, after: WorkerFigures) -> float | None:
     if before.cache_queries is None or before.cache_hits is None or restarted(before, after):
         return None
     queries = after.cache_queries - before.cache_queries
-    return (after.cache_hits - before.cache_hits) / queries if queries > 0 else None
+    if queries <= 0:
+        return None
+    # The two counters are not read at one moment: what little they are apart must not show as more than all.
+    return min(1.0, max(0.0, (after.cache_hits - before.cache_hits) / queries))
 
 
 def restarted(before: WorkerFigures, after: WorkerFigures) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.worker_metrics import WorkerFigures, hit_ratio, parse_figures, restarted
 from tests.gateway.builders import FIXTURES
@@ -150,6 +152,23 @@ def test_a_line_that_cannot_be_read_is_passed_over(line):
     """One broken line costs its own figure, not the page."""
     figures = parse_figures(line + "\nvllm:num_requests_waiting 2\n")
     assert (figures.running, figures.waiting) == (None, 2.0)
+
+
+@given(st.text(max_size=300))
+def test_no_page_makes_the_parser_fail(text):
+    """Whatever answers on that port, alone or in the middle of a real page."""
+    assert isinstance(parse_figures(text), WorkerFigures)
+    assert isinstance(parse_figures(f"{VLLM_V0}vllm:num_requests_running{{{text}\n{SGLANG}"), WorkerFigures)
+
+
+@given(st.lists(st.floats(min_value=0, max_value=1e12), min_size=4, max_size=4))
+def test_a_hit_ratio_is_a_share_or_nothing(numbers):
+    """E-02: never NaN, never below 0 or above 1, whatever two counters say that are not read at one moment."""
+    queries, more, hits, found = numbers
+    before = WorkerFigures(cache_queries=queries, cache_hits=hits)
+    after = WorkerFigures(cache_queries=queries + more, cache_hits=hits + found)
+    ratio = hit_ratio(before, after)
+    assert ratio is None or 0.0 <= ratio <= 1.0
 
 
 def test_label_values_may_hold_anything():
