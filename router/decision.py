@@ -36,7 +36,7 @@ class Traffic:
     __slots__ = ("decode", "heat", "outputs", "turns", "utilisation")
 
     def __init__(self, settings: RouterSettings) -> None:
-        self.heat = Heat(settings.heat_half_life_requests, settings.heat_bound_blocks)
+        self.heat = Heat(settings.heat_half_life_requests, settings.heat_bound_blocks, settings.heat_least_requests)
         self.utilisation = Utilisation(settings.utilisation_window_seconds, settings.price_limit)
         self.outputs = OutputLengths()
         self.decode = decode_line()

@@ -15,6 +15,11 @@ HALF_LIFE_REQUESTS = 2000.0
 BOUND_BLOCKS = 262_144
 """About 20 MB: the cold tails of the last thousands of requests, more than any hot prefix waits for its next one."""
 
+LEAST_REQUESTS = 32
+"""A prefix of fewer (decayed) requests is never hot: a young router, or one conversation on a quiet fleet, would
+otherwise look further down the chain, and so for another home, at every turn.
+"""
+
 COLD_FRACTION = 1 / 8
 """Parts below this fraction of the share asked for are not followed deeper."""
 
@@ -24,10 +29,16 @@ _RESCALE_AT = 1e100
 class Heat:
     """Decayed popularity of key blocks of one model."""
 
-    __slots__ = ("_bound_blocks", "_growth", "_step", "_total", "_tree")
+    __slots__ = ("_bound_blocks", "_growth", "_least_requests", "_step", "_total", "_tree")
 
-    def __init__(self, half_life_requests: float = HALF_LIFE_REQUESTS, bound_blocks: int = BOUND_BLOCKS) -> None:
+    def __init__(
+        self,
+        half_life_requests: float = HALF_LIFE_REQUESTS,
+        bound_blocks: int = BOUND_BLOCKS,
+        least_requests: float = LEAST_REQUESTS,
+    ) -> None:
         self._tree = ChainTree()
+        self._least_requests = least_requests
         self._bound_blocks = bound_blocks
         # Counting with growing steps is the same as decaying all counts, and touches only one chain.
         self._growth = 2.0 ** (1.0 / half_life_requests)
@@ -55,7 +66,7 @@ class Heat:
 
         Before any popularity is known that is the first block.
         """
-        bar = share * max(1.0, self._total)
+        bar = max(share * self._total, self._least_requests * self._step)
         children, position, length = self._tree.root.children, 0, len(chain)
         while position < length:
             node = children.get(chain[position])

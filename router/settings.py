@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from router.heat import BOUND_BLOCKS, HALF_LIFE_REQUESTS
+from router.heat import BOUND_BLOCKS, HALF_LIFE_REQUESTS, LEAST_REQUESTS
 from router.ring import POINTS_PER_WORKER
 
 
@@ -31,6 +31,7 @@ class RouterSettings:
     utilisation_window_seconds: float = 60.0
     heat_half_life_requests: float = HALF_LIFE_REQUESTS
     heat_bound_blocks: int = BOUND_BLOCKS
+    heat_least_requests: float = LEAST_REQUESTS
     learn: bool = True
     chwbl_factor: float = 1.25
     chwbl_floor: int = 4
