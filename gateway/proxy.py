@@ -14,7 +14,7 @@ from aiohttp.web import BaseRequest
 
 from gateway.accounting import Accounts, Bill
 from gateway.attempts import Attempts, Job
-from gateway.bodies import read_body
+from gateway.bodies import BODY_SECONDS, read_body
 from gateway.client_answer import ClientAnswer
 from gateway.errors import ContextLengthExceeded, ModelNotFound
 from gateway.fleet import Fleet
@@ -47,6 +47,7 @@ class Proxy:
         attempts: Attempts,
         accounts: Accounts,
         body_limit_bytes: int,
+        body_seconds: float = BODY_SECONDS,
     ) -> None:
         self._tenants = tenants
         self._prompts = prompts
@@ -55,6 +56,7 @@ class Proxy:
         self._attempts = attempts
         self._accounts = accounts
         self._body_limit_bytes = body_limit_bytes
+        self._body_seconds = body_seconds
         self._ids = map(f"{os.urandom(6).hex()}-{{:x}}".format, itertools.count(1))
 
     async def handle(self, request: BaseRequest, endpoint: Endpoint, answer: ClientAnswer) -> None:
@@ -82,7 +84,7 @@ class Proxy:
         """The decoded body. A client that waits for a go-ahead gets it here, after its key was found good."""
         if expects_continue(request) and request.transport is not None:
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        return await read_body(request, self._body_limit_bytes)
+        return await read_body(request, self._body_limit_bytes, seconds=self._body_seconds)
 
     def _check_model(self, tenant: Tenant, call: Call) -> None:
         """An unknown model and one of other tenants look the same."""

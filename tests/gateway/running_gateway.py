@@ -47,7 +47,9 @@ def build_request(
     **fields: Any,
 ) -> bytes:
     """The bytes of one request; fields replace or add to the body's own."""
-    if body is None:
+    if method != "POST":
+        body = b""
+    elif body is None:
         body = json.dumps({"model": "m", "messages": MESSAGES, **fields}).encode()
     lines = [f"{method} {path} HTTP/{version}", "host: gateway"]
     lines += [f"authorization: Bearer {key}"] if key else []
