@@ -31,7 +31,7 @@ PAIRS = {
 TENSORS = {"grid": ([2, 3], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), "line": ([4], [7.0, 8.0, 9.0, 10.0])}
 
 
-@pytest.fixture()
+@pytest.fixture
 def small(tmp_path: Path) -> Path:
     """A hand-made file with every kind of value."""
     path = tmp_path / "small.gguf"
