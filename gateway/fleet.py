@@ -197,8 +197,16 @@ class Fleet:
         )
 
     def knows(self, model: str) -> bool:
-        """Whether the model is configured or some worker listed it: an unknown one is a 404, not a 503."""
-        return (model in self._facts and model != ANY_MODEL) or model in self._known_bases()
+        """Whether the model is configured or some worker listed it: an unknown one is a 404, not a 503.
+
+        Nobody can tell while a worker that may serve any model has not listed its own: then it is not unknown.
+        """
+        if model in self._facts and model != ANY_MODEL:
+            return True
+        return model in self._known_bases() or (ANY_MODEL in self._facts and self._lists_missing())
+
+    def _lists_missing(self) -> bool:
+        return any(worker.cards is None and ANY_MODEL in worker.backend.models for worker in self._workers.values())
 
     def card(self, model: str) -> ModelCard | None:
         """The merged card of a model, or None while no worker has listed it."""

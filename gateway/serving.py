@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gateway.config_checks import policy_settings, tokenizer_path
+from gateway.errors import NoBackend
 from gateway.fleet import Change, ChangeKind, Fleet
 from gateway.prompts import Prompts, tokenizer_source
 from gateway.settings import Model
@@ -74,9 +75,15 @@ class Serving:
         return found
 
     async def prepare(self, model: str, source: PromptSource, *, salt: str | None, rules: FoldRules) -> Prompt:
-        """Both chains of a prompt for a model or adapter that the fleet knows."""
+        """Both chains of a prompt for a model or adapter that the fleet knows.
+
+        Raises `NoBackend` for one that may exist, but that no worker has listed yet: nothing is made for a name that
+        only a client has said.
+        """
         base = self._fleet.base_model(model)
         if base not in self._loaded:
+            if base not in self.names():
+                raise NoBackend("No worker has listed its models yet.")
             await self._load(base)
         adapter = model if model != base else None
         return await self._prompts.prepare(base, source, salt=salt, rules=rules, adapter=adapter)

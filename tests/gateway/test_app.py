@@ -219,11 +219,12 @@ async def test_a_model_that_appears_later_is_served(tmp_path):
     port = free_port()
     config = config_for_workers([f"http://127.0.0.1:{port}"], Listen(port=0, admin_port=0))
     async with running(config, {}) as front:
-        assert (await front.post())[0] == 404
+        assert (await front.post())[0] == 503
+        assert front.gateway.serving.routers == {}
         async with running_worker(port):
-            await until(lambda: front.gateway.fleet.knows("m"))
             await until(lambda: front.gateway.fleet.workers[0].up)
             assert (await front.post())[0] == 200
+            assert (await front.post(model="made-up"))[0] == 404
         assert 'model="m"' in await front.metrics()
 
 

@@ -291,6 +291,16 @@ def test_any_model_takes_what_the_workers_list():
     assert [card.id for card in fleet.models()] == ["smollm2", "lora-a"]
     assert ready_names(fleet, "smollm2") == ["w1"]
     assert not fleet.knows("*")
+    assert not fleet.knows("other")
+
+
+def test_nothing_is_unknown_before_the_lists_are_there():
+    """Under `*`, a worker that is still starting may serve any name: that is a 503, not a 404."""
+    fleet = Fleet({"*": ServingFacts()})
+    fleet.add(build_backend("w1", models=["*"]))
+    assert fleet.knows("smollm2")
+    fleet.probed("w1", build_healthy("other"), now=0.0)
+    assert not fleet.knows("smollm2")
 
 
 def test_a_configured_model_is_known_before_anyone_serves_it():
