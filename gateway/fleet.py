@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from enum import Enum
 from types import TracebackType
 from typing import NamedTuple
@@ -21,6 +22,8 @@ from gateway.worker_state import (
     routing_block_tokens,
 )
 from router.core import FleetView
+
+NOTEWORTHY_CHANGE = 0.1
 
 
 class UnknownWorker(KeyError):
@@ -83,6 +86,7 @@ class Fleet:
 
     def __init__(self, facts: Facts) -> None:
         self._facts = dict(facts)
+        self._measured: dict[str, ServingFacts] = {}
         self._workers: dict[str, Worker] = {}
         self._listeners: list[Listener] = []
         self._bases: dict[str, str] | None = None
@@ -143,9 +147,21 @@ class Fleet:
         return Lease(self.worker(name))
 
     def facts(self, model: str) -> ServingFacts:
-        """What the configuration says of a model; an adapter's are its base's."""
-        found = self._facts.get(model) or self._facts.get(self.base_model(model)) or self._facts.get(ANY_MODEL)
-        return found or ServingFacts()
+        """What is known of serving a model; an adapter's facts are its base's."""
+        base = self.base_model(model)
+        return self._measured.get(base) or self._configured(base)
+
+    def measured(self, base: str, routing_block_tokens: int) -> None:
+        """Take in how many of the worker's tokens a routing block of this model really holds.
+
+        They differ from `block_tokens` where bytes stand in for a tokeniser. Small changes are let go: each one
+        changes what routers are told of the size of every cache.
+        """
+        known = self.facts(base).routing_block_tokens
+        if known is None or abs(routing_block_tokens - known) > known * NOTEWORTHY_CHANGE:
+            self._measured[base] = replace(self._configured(base), routing_block_tokens=routing_block_tokens)
+            for worker in self._workers.values():
+                worker.changed()
 
     def block_tokens(self, model: str) -> int:
         """The routing block of a model: from the configuration, else from its workers, else for blocks of 16."""
@@ -223,6 +239,9 @@ class Fleet:
         wrong += [problem for worker in self._workers.values() for problem in worker.problems()]
         if wrong:
             raise AssertionError("; ".join(wrong))
+
+    def _configured(self, base: str) -> ServingFacts:
+        return self._facts.get(base) or self._facts.get(ANY_MODEL) or ServingFacts()
 
     def _known_bases(self) -> dict[str, str]:
         """Base by model or adapter, over all cards; kept until some worker's list changes."""

@@ -86,7 +86,9 @@ class Serving:
                 raise NoBackend("No worker has listed its models yet.")
             await self._load(base)
         adapter = model if model != base else None
-        return await self._prompts.prepare(base, source, salt=salt, rules=rules, adapter=adapter)
+        prompt = await self._prompts.prepare(base, source, salt=salt, rules=rules, adapter=adapter)
+        self._fleet.measured(base, prompt.block_tokens)
+        return prompt
 
     def learn(self, model: str, prompt: Prompt, prompt_tokens: int) -> None:
         """Take in the worker's own count of a prompt's tokens."""

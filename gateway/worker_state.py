@@ -61,12 +61,16 @@ class Backend:
 
 @dataclass(frozen=True, slots=True)
 class ServingFacts:
-    """What the configuration says about serving one model; None where nothing was said."""
+    """What is known about serving one model, mostly from the configuration; None where nothing was said.
+
+    `routing_block_tokens` is how many of the worker's tokens a routing block was measured to hold.
+    """
 
     max_in_flight: int | None = None
     prefill_tokens_per_second: float | None = None
     prefill_fixed_seconds: float | None = None
     worker_block_tokens: int | None = None
+    routing_block_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +221,8 @@ class Worker:
         size_tokens = self.figures.cache_size_tokens if self.figures else None
         if size_tokens is None:
             return None
-        block_tokens = facts.worker_block_tokens or (self.figures.block_tokens if self.figures else None)
-        return max(1, size_tokens // routing_block_tokens(block_tokens))
+        worker_block = facts.worker_block_tokens or (self.figures.block_tokens if self.figures else None)
+        return max(1, size_tokens // (facts.routing_block_tokens or routing_block_tokens(worker_block)))
 
 
 def routing_block_tokens(worker_block_tokens: int | None) -> int:

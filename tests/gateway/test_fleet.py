@@ -349,6 +349,18 @@ def test_the_block_comes_from_configuration_else_from_the_worker():
     assert configured.block_tokens("m") == 64
 
 
+def test_a_small_change_of_a_measured_block_is_let_go():
+    """Routers start to learn a cache's size anew at each change."""
+    fleet = build_fleet("w1")
+    fleet.probed("w1", build_healthy(figures=WorkerFigures(block_tokens=16, cache_blocks=1000)), now=1.0)
+    seen = []
+    for block_tokens in (64, 66, 69, 80, 250):
+        fleet.measured("m", block_tokens)
+        seen.append(fleet.view("m").workers[0].cache_blocks)
+    assert seen == [250, 250, 250, 200, 64]
+    assert fleet.block_tokens("m") == 64
+
+
 def test_the_hit_ratio_is_of_the_last_minute():
     """Δhits/Δqueries over a window, not since the worker's birth."""
     fleet = build_fleet("w1")

@@ -121,6 +121,20 @@ async def test_what_workers_report_teaches_the_scale():
         assert (await prepare(serving)).tokens < prompt.tokens
 
 
+async def test_a_cache_is_counted_in_the_blocks_that_prompts_really_have():
+    """Bytes stand in: 64 tokens by guess, one token a byte in truth, so a block holds four times as many."""
+    async with serving_of(m=build_model()) as (serving, fleet):
+        figures = WorkerFigures(block_tokens=16, cache_blocks=6400)
+        fleet.probed("w1", build_healthy("m", figures=figures), now=1.0)
+        prompt = await prepare(serving)
+        assert fleet.view("m").workers[0].cache_blocks == 6400 * 16 // 64
+        for _ in range(40):
+            serving.learn("m", prompt, prompt.text_bytes)
+        block_tokens = (await prepare(serving)).block_tokens
+        assert block_tokens > 200
+        assert fleet.view("m").workers[0].cache_blocks == 6400 * 16 // block_tokens
+
+
 def test_a_policy_with_its_numbers_reaches_the_router():
     """Every field of `policy` is read by someone."""
     policy = PolicySettings(
