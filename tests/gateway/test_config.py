@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gateway.config import Config, ConfigError, check_config, config_for_workers, load_config, load_secrets
+from gateway.config import Config, ConfigError, Secrets, check_config, config_for_workers, load_config, load_secrets
+from gateway.config_checks import find_mistakes
+from gateway.config_convert import convert
 from gateway.config_source import did_you_mean, json_path, read_yaml
 from gateway.settings import Listen
 from tests.gateway.builders import ENVIRON, SALT_SECRET, build_config_data, key_line, write_config, write_config_data
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+DEPLOY = Path(__file__).parents[2] / "deploy"
 EXAMPLE_ENVIRON = {"HOMING_SALT": SALT_SECRET, "HOMING_SALT_NEXT": SALT_SECRET[::-1]}
 
 
@@ -63,6 +66,15 @@ def test_the_examples_load(name):
     """What a reader copies is right."""
     config = load_config(EXAMPLES / name, EXAMPLE_ENVIRON)
     assert load_secrets(config, EXAMPLE_ENVIRON).salt_key == SALT_SECRET.encode()
+
+
+@pytest.mark.parametrize("path", sorted(DEPLOY.rglob("homing.yaml")), ids=lambda path: path.parent.name)
+def test_what_is_deployed_is_well_typed(path):
+    """The cluster's files; their secrets are mounted there only."""
+    config = convert(read_yaml(path.read_text(), str(path)))
+    assert config.listen.host == "0.0.0.0"
+    mistakes = list(find_mistakes(config, {}, Secrets()))
+    assert all("cannot read /etc/homing/" in mistake.what for mistake in mistakes)
 
 
 def test_secrets_are_read_once_by_reference(tmp_path):
