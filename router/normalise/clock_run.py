@@ -12,18 +12,17 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from router.normalise.clock_tokens import BETWEEN, CJK_NUMBER, TOKEN
+from router.normalise.clock_numbers import is_date, is_time, plausible_numeral, plausible_year
+from router.normalise.clock_tokens import BETWEEN, TOKEN
 from router.normalise.clock_words import MAX_WORD, kind_of
 from router.normalise.names import MONTHS
 
 MAX_TOKENS = 24
-_YEARS = (range(2010, 2100), range(1389, 1479), range(1431, 1525), range(2553, 2643), range(5770, 5861))
-"""Years a clock can show: Gregorian, Solar Hijri, Hijri, Buddhist, Hebrew."""
-
 _UNITS = {"年": "year", "년": "year", "月": "month", "월": "month", "分": "minute", "분": "minute"}
 _UNITS |= dict.fromkeys("日号號일", "day") | dict.fromkeys("时時点點시", "hour") | dict.fromkeys("秒초", "second")
 _TAGS = {"ngày": "day", "tháng": "month", "năm": "year"}
 _GLUED_AFTER = re.compile(r"[.:/-]\d")
+_AGAIN = frozenset("(（[/|=")
 _YEAR_AFTER = re.compile(r",?\s\d{4}(?![\d:-]|\.\d)")
 _RANGE_AFTER = re.compile(r"\s?(?:-|–|—|~|〜|to|bis|until|à)\s?\d")
 
@@ -116,37 +115,45 @@ class _Reader:
         self._previous = slot
         return True
 
+    def _told_again(self, token: re.Match[str]) -> bool:
+        """Whether a bracket or a slash comes first: the same moment in another form or zone."""
+        return not _AGAIN.isdisjoint(self._text[self._end : token.start()])
+
     def _free(self, *slots: str) -> bool:
         return self._slots.isdisjoint(slots)
 
     def compact(self, token: re.Match[str]) -> bool:
         """20251103, 20251103T140509, 20251103140509."""
-        if not _plausible(int(token[0][:4])):
+        if not plausible_year(int(token[0][:4])):
             return False
         return self._fill(token, "date", "time") if len(token[0]) > 8 else self._fill(token, "date")
 
     def epoch(self, token: re.Match[str]) -> bool:
         """Seconds, milliseconds, microseconds or nanoseconds since 1970, the first with a fraction perhaps."""
-        return self._free("date", "time", "month") and self._fill(token, "epoch")
+        return (self._free("date", "time", "month") or self._told_again(token)) and self._fill(token, "epoch")
 
     def named(self, token: re.Match[str]) -> bool:
         """03-Nov-25, 03/Nov/2025, 2025-Nov-03."""
         name = re.sub(r"[\d\-/.]", "", token[0]).lower()
         years = [int(n) for n in re.findall(r"\d{4}", token[0])]
-        fits = name in MONTHS and all(map(_plausible, years)) and self._free("month", "day", "year")
+        fits = name in MONTHS and all(map(plausible_year, years)) and self._free("month", "day", "year")
         return fits and self._fill(token, "date")
 
     def date(self, token: re.Match[str]) -> bool:
         """Numbers with dashes, slashes or dots; 14.05.09 may be a date or a time and fills what is free."""
         first, second, third = token["first"], token["second"], token["third"]
-        if _is_date(first, second, third, token["by"]) and self._free("date", "month", "day", "year"):
+        if is_date(first, second, third, token["by"]) and self._free("date", "month", "day", "year"):
             return self._fill(token, "date")
-        return token["by"] == "." and _is_time(first, second, third) and self._fill(token, "time")
+        if self._told_again(token) and is_date(first, second, third, token["by"]):
+            return self._fill(token, "second_date")
+        return token["by"] == "." and is_time(first, second, third) and self._fill(token, "time")
 
     def time(self, token: re.Match[str]) -> bool:
         """14:05, 14:05:09.123, 14 h 05, 14 Uhr."""
         numbers = [int(number) for number in re.findall(r"\d+", token[0])][:3]
-        return numbers[0] < 25 and all(n < 61 for n in numbers[1:]) and self._fill(token, "time")
+        if numbers[0] > 24 or any(number > 60 for number in numbers[1:]):
+            return False
+        return self._fill(token, "time") or (self._told_again(token) and self._fill(token, "second_time"))
 
     def half(self, token: re.Match[str]) -> bool:
         """2 PM, 2.05 p.m."""
@@ -161,7 +168,7 @@ class _Reader:
     def unit(self, token: re.Match[str]) -> bool:
         """2025年, 11月, 14時, 五分."""
         slot = _UNITS[token["unit_name"]]
-        if slot == "year" and "era" not in self._waiting and not _plausible_cjk(token["number_of"]):
+        if slot == "year" and "era" not in self._waiting and not plausible_numeral(token["number_of"]):
             return False
         return (slot in {"hour", "minute", "second"} or self._free("date")) and self._fill(token, slot)
 
@@ -173,7 +180,7 @@ class _Reader:
     def number(self, token: re.Match[str]) -> bool:
         """A day or a year: next to a month's name only."""
         value = int(re.sub(r"\D", "", token[0]))
-        is_year = token[0][0] in "'’" or (len(token[0]) == 4 and (_plausible(value) or "era" in self._waiting))
+        is_year = token[0][0] in "'’" or (len(token[0]) == 4 and (plausible_year(value) or "era" in self._waiting))
         is_day = not is_year and 1 <= value <= 31
         if "month" not in self._slots:
             return (is_day or is_year) and self._free("date") and self._wait("year" if is_year else "day")
@@ -218,10 +225,18 @@ class _Reader:
             return self._wait("period")
         return self._previous != "zone" and self._fill(token, "period")
 
+    def _may_have_offset(self, token: re.Match[str]) -> bool:
+        """09:00-12:00 is a span of time; 09:00:30-05:00 and 2025-11-03T09:00-05:00 are clocks with an offset."""
+        offset_hours = int(token[0][1:3])
+        spaced = self._text[token.start() - 1] == " "
+        return offset_hours <= 12 and (spaced or "date" in self._slots or self._text[max(0, token.start() - 6)] == ":")
+
     def zone(self, token: re.Match[str]) -> bool:
         """A zone's name or offset; a name and an offset may both stand there."""
         if self._slots.isdisjoint({"time", "hour", "date", "day"}):
             return self._wait("zone")
+        if token[0][0] in "-−" and not self._may_have_offset(token):
+            return False
         slot = "zone" if "zone" not in self._slots else "second_zone"
         return self._fill(token, slot)
 
@@ -266,31 +281,7 @@ def _asian(reader: _Reader, token: re.Match[str]) -> bool:
     return reader._link("era") if token["asian_era"] else reader._fill(token, "half")
 
 
-def _plausible(year: int) -> bool:
-    return any(year in years for years in _YEARS)
-
-
-def _plausible_cjk(number: str) -> bool:
-    if number[0] not in CJK_NUMBER:
-        return _plausible(int(number))
-    digits = "".join(str("〇一二三四五六七八九".find(n.replace("零", "〇").replace("○", "〇"))) for n in number)
-    return digits.isdigit() and _plausible(int(digits))
-
-
-def _is_date(first: str, second: str, third: str, by: str) -> bool:
-    if len(first) == 4:
-        return _plausible(int(first)) and 1 <= int(second) <= 12 and 1 <= int(third) <= 31
-    small = 1 <= int(first) <= 31 and 1 <= int(second) <= 31 and min(int(first), int(second)) <= 12
-    if len(third) == 4:
-        return small and _plausible(int(third))
-    return small and len(third) == 2 and (by != "." or len(first) == len(second) == 2)
-
-
-def _is_time(hour: str, minute: str, second: str) -> bool:
-    return int(hour) < 24 and len(minute) == 2 == len(second) and int(minute) < 60 and int(second) < 61
-
-
 def parse_year(text: str, position: int) -> Run | None:
     """A year alone, for the few cues that ask for one."""
     match = _YEAR_ALONE.match(text, position)
-    return Run(match.end(), frozenset({"year"})) if match and _plausible(int(match[0])) else None
+    return Run(match.end(), frozenset({"year"})) if match and plausible_year(int(match[0])) else None

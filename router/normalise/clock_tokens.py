@@ -23,7 +23,7 @@ TOKEN = re.compile(
     | (?P<date>(?P<first>\d{{1,4}}){_MARK}(?P<by>\.[ ]|[-/.]){_MARK}(?P<second>\d{{1,2}}){_MARK}(?P=by){_MARK}
         (?P<third>\d{{1,4}})(?!\d))
     | (?P<ordinal>\d{{4}}-[0-3]\d\d(?!\d))
-    | (?P<time>[T:_]?\d{{1,2}}[:：]\d\d(?:[:：]\d\d)?(?:[.,]\d{{1,9}})?(?!\d))
+    | (?P<time>[Tt:_]?\d{{1,2}}[:：]\d\d(?:[:：]\d\d)?(?:[.,]\d{{1,9}})?(?!\d))
     | (?P<hours>\d{{1,2}}\s?(?:h|H|Uhr|uhr|uur|ч|giờ|год|hod)(?!{LETTERS})
         (?:\.?\s?\d\d(?!\d|[.:/-]\d)(?:\s?(?:min|m|phút|мин|хв)(?!{LETTERS}))?
            (?:\.?\s?\d\d\s?(?:s|sec|giây|сек|с)(?!{LETTERS}))?)?)
@@ -31,7 +31,7 @@ TOKEN = re.compile(
     | (?P<dotted>\d{{1,2}}\.\d\d(?!\d|\.\d))
     | (?P<unit>(?P<number_of>\d{{1,4}}|[{CJK_NUMBER}]{{1,6}})\s?(?P<unit_name>[年月日号號时時点點分秒년월일시분초]))
     | (?P<tagged>(?i:(?P<tag>ngày|tháng|năm))\s(?P<tag_number>\d{{1,4}})(?![\d:]|[/.-]\d))
-    | (?P<zone>Z(?!\w)|(?:UTC|GMT)\s?[+\-−±]\s?\d{{1,2}}(?::?[0-5]\d)?(?!\d)|[+\-−]\d\d:?[0-5]\d(?!\d)
+    | (?P<zone>[Zz](?!\w)|(?:UTC|GMT)\s?[+\-−±]\s?\d{{1,2}}(?::?[0-5]\d)?(?!\d)|[+\-−]\d\d:?[0-5]\d(?!\d)
         |[A-Z][A-Za-z_]+/[A-Z][A-Za-z_-]+(?:/[A-Z][A-Za-z_-]+)?
         |(?:[A-Z][a-z]+[ ]){{1,3}}(?:Standard|Daylight|Summer|Universal|Mean)[ ]Time\b
         |(?:Coordinated[ ]Universal|Greenwich[ ]Mean|Pacific|Eastern|Central|Mountain)[ ]Time\b

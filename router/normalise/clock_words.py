@@ -20,7 +20,8 @@ DAY_PERIODS = frozenset(
 
 LINKS = frozenset(
     """
-    is es est ist è é y i at on of the and in day date time hours hrs hour o'clock clock um der den dem am uhr
+    unix epoch timestamp local iso is es est ist è é y i at on of the and in day date time hours
+    hrs hour o'clock clock um der den dem am uhr
     kl klo klockan à
     a le
     la les et heures heure h de del d las los el hrs horas hora da do das às as o ao alle ore ora il gli dell om uur

@@ -25,7 +25,7 @@ _LAST_WORD = re.compile(r"([^A-Za-z]*)([A-Za-z']+)")
 _LABEL_MARKS = frozenset(":>*]=")
 _NOTE_OR_PLACE = re.compile(r"[)\]]|\s(?:in|at|for)\s")
 
-_COLON = r"""(?:\(\))?["'`*_\])>]{0,4}\s?(?:[:：=,،]|->|[-–—](?=\s))?"""
+_COLON = r"""(?:\(\))?["'`*_\])>]{0,4}\s?(?:\bvalue=|[:：=,،]|->|[-–—](?=\s))?"""
 _OPENERS = r"""["'`*_]{0,3}(?:</?\w{1,8}>)?(?P<space>\s*)(?:[-*]\s)?["'`*_(\[（]{0,4}(?:<\w{1,8}>)?"""
 _NOTE = r"(?:\s?[(\[（][^()\[\]（）\n]{1,40}[)\]）])?"
 _PLACE = r"(?:\s(?:in|for|at|for the)\s[A-Z][\w/+-]*(?:\s[A-Z][\w/+-]*){0,3})?(?:\s(?:is|ist|est|es|è|é)(?=\s))?"
@@ -174,12 +174,16 @@ def _stands_well(text: str, found: _Found) -> bool:
     cue = found.cue
     first_line = context.is_first_line(text, cue.start)
     if cue.first_line:
-        return first_line and not text[context.line_start(text, cue.start) : cue.start].strip("*_#<[({\"' ")
+        bare = not text[context.line_start(text, cue.start) : cue.start].strip("*_#-<[({\"' ")
+        at_head = first_line and (found.run.has_time or "weekday" in found.run.slots)
+        return bare and (at_head or context.in_environment(text, cue.start))
     if cue.is_stamp and not first_line and not _is_lone_label(text, found):
         return False
     if context.at_boundary(text, cue.start):
         return context.is_quiet(text, cue.start)
-    return cue.strong and context.is_quiet(text, cue.start)
+    return (cue.strong or (cue.goes_on and cue.says_is and found.run.has_full_date)) and context.is_quiet(
+        text, cue.start
+    )
 
 
 def _is_lone_label(text: str, found: _Found) -> bool:

@@ -13,11 +13,11 @@ MAX_LINE = 400
 
 _MARKUP = " \t\u00a0*_`#•·-–—\"'“‘>＞"
 _SENTENCE_ENDS = ".!?;…。！？；।|([{<【（「,，、"
-_INTRODUCTIONS = frozenset(
+_INTRODUCTIONS = frozenset("note nb remember fyi please and also that hello hi 注意 참고".split())
+_LABELS = _INTRODUCTIONS | frozenset(
     """
-    note info information context env environment system reminder remember reference fyi metadata meta details
-    status header notice hinweis info nota contexte contexto nb please and also that hello hi knowledge general
-    runtime 信息 背景 环境 提示 注意 备注 説明 情報 참고 정보
+    info information context env environment system reminder reference metadata meta details status header notice
+    hinweis nota contexte contexto knowledge general runtime 信息 背景 环境 提示 备注 説明 情報 정보
     """.split()
 )
 _WORD = re.compile(r"[^\W\d_]+(?:\.[^\W\d_]+)?")
@@ -33,6 +33,12 @@ _EXAMPLE_ABOVE = re.compile(
     r"[\s>*_\-#\d.)(\[]*(?:few[-\s]?shot|(?:for |an? )?(?:examples?|samples?|instance)\b|e\.g\."
     r"|(?:input|q|question)\s?\d*:|beispiele?\b|exemples?\b|ejemplos?\b|exemplos?\b|пример|示例|例子|例如|예시|例[:：])",
     re.IGNORECASE,
+)
+_ENVIRONMENT = re.compile(
+    r"^[\s#<*\[{\"']*(?:env|environment|(?:system|runtime|session|environment)[ _-]?info\w*"
+    r"|runtime|(?:current|runtime)[ _-]context)\b"
+    r"|^[\s*_-]*(?:current |today'?s? )?(?:date|datum|fecha|data)[*_]*\s?:[^\n]*\d[^\n]*\Z",
+    re.IGNORECASE | re.MULTILINE,
 )
 _MAPPING = re.compile(r"[^\n]{0,80}?(?:(?<!-)->|=>|→|⇒|⟶)")
 _STORY_AFTER = re.compile(
@@ -51,8 +57,9 @@ def at_boundary(text: str, position: int) -> bool:
     prefix = text[line_start(text, position) : position].rstrip(_MARKUP)
     if not prefix or prefix[-1] in _SENTENCE_ENDS:
         return True
-    word = prefix.rstrip(":：").split()[-1:] or [""]
-    return word[0].strip("[(*_").lower() in _INTRODUCTIONS
+    bare = prefix.rstrip(":：")
+    word = bare.split()[-1:] or [""]
+    return word[0].strip("[(*_").lower() in (_INTRODUCTIONS if bare == prefix else _LABELS)
 
 
 def is_quiet(text: str, position: int) -> bool:
@@ -99,6 +106,13 @@ def _under_example(text: str, first: int) -> bool:
     if heading or text.startswith("#"):
         lines.append(text[heading : text.find("\n", heading)])
     return any(_EXAMPLE_ABOVE.match(line) for line in lines)
+
+
+def in_environment(text: str, start: int) -> bool:
+    """Whether a tag, heading or label above, or a date line, says that these are the surroundings of the request."""
+    first = line_start(text, start)
+    above = text[max(text.rfind("\n\n", 0, first) + 1, first - MAX_LINE, 0) : first]
+    return _ENVIRONMENT.search(above) is not None
 
 
 def is_first_line(text: str, position: int) -> bool:

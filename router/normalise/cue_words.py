@@ -42,12 +42,12 @@ TIME = frozenset(
 )
 """Words for what a clock shows."""
 
-STAMP = frozenset({"timestamp", "datetime", "epoch", "unixtime", "zeitstempel", "horodatage"})
+STAMP = frozenset({"timestamp", "ts", "datetime", "epoch", "unixtime", "zeitstempel", "horodatage"})
 """Names that stand for the clock of this moment as a label of their own."""
 
 ORIGIN = frozenset(
     """
-    local system server device host machine wall request utc gmt unix systemzeit ortszeit locale lokale
+    local system server device host machine wall utc gmt unix systemzeit ortszeit locale lokale
     """.split()
 )
 """Whose clock it is: with a word of TIME, a label."""
@@ -81,7 +81,7 @@ TALK = frozenset(
 
 VERBS = frozenset(
     """
-    is it's at on of ist est es é è jest är er on είναι है हैं là adalah कि
+    is it's são sono at on of ist est es é è jest är er on είναι है हैं là adalah कि
     """.split()
 )
 """Words that join a cue to its clock, at its end or within it."""

@@ -22,7 +22,7 @@ _ASIAN_NOUN = r"(?:时间|日期|时刻|時間|時刻|日時|日付|年月日|�
 _ASIAN_AND = r"(?:和|与|與|及|と|・|및|와|과|/|、|\s)*"
 ASIAN = re.compile(
     rf"""(?P<now>当前|目前|现在|现时|此时此刻|此刻|今天|今日|當前|現在|現時|本日|今|ただいま|현재|지금|오늘)
-         (?:的|の|系统|系統|서버|\s)*(?P<noun>{_ASIAN_NOUN}?(?:{_ASIAN_AND}{_ASIAN_NOUN})*)
+         (?:的|の|系统|系統|서버|UTC|GMT|\s)*(?P<noun>{_ASIAN_NOUN}?(?:{_ASIAN_AND}{_ASIAN_NOUN})*)
        | (?P<origin>系统|服务器|本地|北京|系統|伺服器|台北|システム|サーバー|시스템|서버)
          (?:当前|當前|の|\s)*{_ASIAN_NOUN}
        | (?P<talk>对话|会话|對話|會話|会話|セッション|대화|세션)\s?(?:开始|開始|시작)(?:时间|時間|日時|시간|시각)?
@@ -46,6 +46,7 @@ class Cue(NamedTuple):
 
     A strong one may stand within a sentence. `wants` says what the clock must show: `any`, `date`, `full_date`,
     `date_and_time`; a stamp is a label of its own, and `first_line` is one only in the first line of a text.
+    `says_is` ones need no colon; one that `goes_on` (`and today is`) may stand within a sentence before a full date.
     """
 
     start: int
@@ -55,6 +56,7 @@ class Cue(NamedTuple):
     first_line: bool = False
     names_year: bool = False
     says_is: bool = False
+    goes_on: bool = False
 
 
 def may_hold_cue(text: str) -> bool:
@@ -81,7 +83,9 @@ def read_cue(text: str, words: Sequence[re.Match[str]]) -> Cue | None:
         parts[:0] = here
         start = word.start()
     cue = _judge(parts, start)
-    return cue and cue._replace(says_is=not VERBS.isdisjoint(parts))
+    names_it = not TIME.isdisjoint(parts) and not NOW.isdisjoint(parts)
+    goes_on = parts[:1] in (["and"], ["und"], ["et"], ["y"])
+    return cue and cue._replace(says_is=names_it or not VERBS.isdisjoint(parts), goes_on=goes_on)
 
 
 def _parts(word: str) -> list[str]:

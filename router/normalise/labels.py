@@ -162,8 +162,8 @@ def _is_dated(value: str) -> bool:
 
 
 def _is_serial(value: str) -> bool:
-    """A number or dated serial that stands right under `request id` and the like."""
-    return len(value) >= 6 and sum(map(str.isdigit, value)) * 2 >= len(value)
+    """What may stand right under `request id` and the like: anything with a digit in it that is no single number."""
+    return len(value) >= 4 and any(map(str.isdigit, value))
 
 
 def find_path_part(text: str, hit: int) -> Edit | None:
