@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from router.core import FleetView, WorkerView
@@ -13,6 +14,12 @@ from router.worker_state import WorkerState
 
 _RINGS_KEPT = 8
 """A worker that flaps brings back a ring that was built before."""
+
+
+_LASTING = attrgetter(
+    "name", "weight", "draining", "ready", "cache_blocks", "prefill_tokens_per_second", "prefill_fixed_seconds"
+)
+"""What a roster depends on; everything else of a view changes from request to request."""
 
 
 class Roster(NamedTuple):
@@ -39,7 +46,7 @@ class Members:
         self._absent_since: dict[str, float] = {}
         self._points = points_per_worker
         self._rings: OrderedDict[frozenset[tuple[str, int]], Ring] = OrderedDict()
-        self._fleet: FleetView | None = None
+        self._stale = True
         self._roster = Roster((), (), {}, Ring({}), 1)
 
     @property
@@ -48,10 +55,12 @@ class Members:
         return self._roster
 
     def roster_of(self, fleet: FleetView) -> Roster:
-        """`fleet` with its states and its ring; built again only for another view."""
-        if fleet is not self._fleet:
-            self._roster = self._build(fleet)
-            self._fleet = fleet
+        """`fleet` with its states and its ring; built again only where more than counts has changed."""
+        if self._stale or fleet.workers is not self._roster.views:
+            if self._stale or not _alike(self._roster.views, fleet.workers):
+                self._roster, self._stale = self._build(fleet), False
+            else:
+                self._roster = self._roster._replace(views=fleet.workers)
         return self._roster
 
     def state(self, worker: str) -> WorkerState:
@@ -69,7 +78,7 @@ class Members:
         """Drop everything known of `worker`."""
         self.states.pop(worker, None)
         self._absent_since.pop(worker, None)
-        self._fleet = None
+        self._stale = True
 
     def long_absent(self, now: float, seconds: float) -> list[str]:
         """Workers that have not been in a view for more than `seconds`."""
@@ -100,3 +109,11 @@ class Members:
             if len(self._rings) > _RINGS_KEPT:
                 self._rings.popitem(last=False)
         return ring
+
+
+def _alike(old: Sequence[WorkerView], new: Sequence[WorkerView]) -> bool:
+    """Whether two views name the same workers in the same order with the same lasting facts."""
+    if len(old) != len(new):
+        return False
+    # A gateway keeps the views of workers at which nothing happened: most pairs are one object.
+    return all([_LASTING(one) == _LASTING(other) for one, other in zip(old, new, strict=True) if one is not other])

@@ -1,0 +1,78 @@
+"""The roster: rings and states are made anew only when the fleet is another one, not when its counts move."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from router.core import FleetView
+from router.roster import Members
+from tests.router.placement_builders import build_fleet
+
+
+def build_members() -> Members:
+    return Members(points_per_worker=16)
+
+
+def with_first(fleet: FleetView, **changes: object) -> FleetView:
+    """The fleet with its first worker changed."""
+    return FleetView((replace(fleet.workers[0], **changes), *fleet.workers[1:]))
+
+
+def test_counts_that_move_keep_the_ring_and_the_states() -> None:
+    """In flight and waiting change with every request; the new views are seen all the same."""
+    members, fleet = build_members(), build_fleet(3)
+    before = members.roster_of(fleet)
+    after = members.roster_of(with_first(fleet, in_flight=7, waiting=3))
+    assert (after.ring, after.states, after.position) == (before.ring, before.states, before.position)
+    assert after.ring is before.ring
+    assert after.views[0].in_flight == 7
+
+
+@pytest.mark.parametrize(
+    ("changes", "ring_workers", "serving"),
+    [({"draining": True}, 2, 2), ({"ready": False}, 3, 2), ({"weight": 0}, 2, 3), ({"name": "other"}, 3, 3)],
+)
+def test_what_lasts_is_taken_over(changes: dict[str, object], ring_workers: int, serving: int) -> None:
+    """Draining leaves the ring; not ready stays on it, for a failed probe must not move keys."""
+    members, fleet = build_members(), build_fleet(3)
+    members.roster_of(fleet)
+    roster = members.roster_of(with_first(fleet, **changes))
+    assert (len(roster.ring), roster.serving) == (ring_workers, serving)
+
+
+def test_a_new_size_or_rate_reaches_the_state() -> None:
+    """What a worker says of itself later counts as well."""
+    members, fleet = build_members(), build_fleet(2)
+    members.roster_of(fleet)
+    members.roster_of(with_first(fleet, cache_blocks=77, prefill_tokens_per_second=100.0))
+    assert members.state("worker-0").directory.bound_blocks == 77
+    assert members.state("worker-0").rates.seconds_per_token == pytest.approx(0.01)
+
+
+def test_a_worker_that_flaps_brings_its_old_ring_back() -> None:
+    """Building a ring takes milliseconds: the latest few are kept, and no more than those."""
+    members, fleet = build_members(), build_fleet(3)
+    first = members.roster_of(fleet).ring
+    assert members.roster_of(with_first(fleet, draining=True)).ring is not first
+    assert members.roster_of(fleet).ring is first
+    for size in range(4, 20):
+        members.roster_of(build_fleet(size))
+    assert len(members._rings) <= 8
+    assert members.roster_of(fleet).ring is not first
+
+
+def test_a_forgotten_worker_that_is_still_there_starts_afresh() -> None:
+    """Its state is a new one, also for a view that has not changed."""
+    members, fleet = build_members(), build_fleet(2)
+    old = members.roster_of(fleet).states[0]
+    members.forget("worker-0")
+    assert members.roster_of(fleet).states[0] is not old
+    assert members.roster_of(fleet).states[0] is members.state("worker-0")
+
+
+def test_an_empty_fleet_is_a_fleet() -> None:
+    """Nobody there: an empty ring, and no division by nobody."""
+    roster = build_members().roster_of(FleetView(()))
+    assert (len(roster.ring), roster.serving, roster.position) == (0, 1, {})
