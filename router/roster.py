@@ -116,4 +116,4 @@ def _alike(old: Sequence[WorkerView], new: Sequence[WorkerView]) -> bool:
     if len(old) != len(new):
         return False
     # A gateway keeps the views of workers at which nothing happened: most pairs are one object.
-    return all([_LASTING(one) == _LASTING(other) for one, other in zip(old, new, strict=True) if one is not other])
+    return all(_LASTING(one) == _LASTING(other) for one, other in zip(old, new, strict=True) if one is not other)
