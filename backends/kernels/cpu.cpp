@@ -51,17 +51,17 @@ inline float exponential(float x) {
 }
 
 template <typename T>
-void add_rms_norm(T* residual, const T* update, const T* weight, T* out, int64_t rows, int64_t size, float epsilon,
+void add_rms_norm(const T* weight, const T* update, float* residual, T* out, int64_t rows, int64_t size, float epsilon,
                   int threads) {
 #pragma omp parallel for num_threads(threads) if (rows > 16)
   for (int64_t row = 0; row < rows; row++) {
-    T* x = residual + row * size;
+    float* x = residual + row * size;
     if (update)
-      for (int64_t i = 0; i < size; i++) store(&x[i], load(x[i]) + load(update[row * size + i]));
+      for (int64_t i = 0; i < size; i++) x[i] += load(update[row * size + i]);
     float squares = 0;
-    for (int64_t i = 0; i < size; i++) squares += load(x[i]) * load(x[i]);
+    for (int64_t i = 0; i < size; i++) squares += x[i] * x[i];
     const float scale = 1.0f / std::sqrt(squares / size + epsilon);
-    for (int64_t i = 0; i < size; i++) store(&out[row * size + i], load(x[i]) * scale * load(weight[i]));
+    for (int64_t i = 0; i < size; i++) store(&out[row * size + i], x[i] * scale * load(weight[i]));
   }
 }
 
@@ -196,9 +196,9 @@ void attend_decodes(const T* query, T* out, const T* keys, const T* values, cons
 }  // namespace
 
 #define EXPORT(T, SUFFIX)                                                                                              \
-  extern "C" void add_rms_norm_##SUFFIX(T* residual, const T* update, const T* weight, T* out, int64_t rows,           \
+  extern "C" void add_rms_norm_##SUFFIX(const T* weight, const T* update, float* residual, T* out, int64_t rows,       \
                                         int64_t size, float epsilon, int threads) {                                    \
-    add_rms_norm(residual, update, weight, out, rows, size, epsilon, threads);                                         \
+    add_rms_norm(weight, update, residual, out, rows, size, epsilon, threads);                                         \
   }                                                                                                                    \
   extern "C" void rotate_and_store_##SUFFIX(const T* qkv, const float* cosines, const float* sines,                    \
                                             const int64_t* slots, T* query, T* keys, T* values, int64_t rows,          \

@@ -48,10 +48,9 @@ class CpuKernels:
 
     def add_rms_norm(self, residual: Tensor, update: Tensor | None, weight: Tensor, epsilon: float) -> Tensor:
         """See `Kernels.add_rms_norm`."""
-        out = torch.empty_like(residual)
+        out = torch.empty(residual.shape, dtype=weight.dtype)
         added = _address(update) if update is not None else None
-        sizes = residual.shape
-        self._call("add_rms_norm", residual, added, _address(weight), _address(out), *sizes, epsilon)
+        self._call("add_rms_norm", weight, added, _address(residual), _address(out), *residual.shape, epsilon)
         return out
 
     def rotate_and_store(self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor) -> Tensor:

@@ -93,7 +93,11 @@ class Kernels(Protocol):
         """For the start-up line."""
 
     def add_rms_norm(self, residual: Tensor, update: Tensor | None, weight: Tensor, epsilon: float) -> Tensor:
-        """Add `update` to `residual` in place, both [T, hidden]; return RMS norm of the sum, times `weight`."""
+        """Add `update` to `residual` in place, both [T, hidden]; return RMS norm of the sum, times `weight`.
+
+        `residual` is float32 whatever the model's dtype, which `update`, `weight` and the result have: rounded in
+        every layer to bfloat16, the sum of all layers would lose half of its accuracy.
+        """
 
     def rotate_and_store(self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor) -> Tensor:
         """Rotate queries and keys, write keys and values to their slots, return queries [T, heads, head_size].

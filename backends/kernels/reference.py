@@ -18,7 +18,7 @@ class ReferenceKernels:
         """See `Kernels.add_rms_norm`."""
         if update is not None:
             residual.add_(update)
-        return functional.rms_norm(residual, weight.shape, weight, epsilon)
+        return functional.rms_norm(residual, weight.shape, weight.float(), epsilon).to(weight.dtype)
 
     def rotate_and_store(self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor) -> Tensor:
         """See `Kernels.rotate_and_store`."""
@@ -46,10 +46,11 @@ class ReferenceKernels:
 
 
 def rotate(heads: Tensor, rotation: Rotation) -> Tensor:
-    """Turn the pairs (first half, second half) of each head [T, heads, head_size] by the token's angles."""
-    cosines, sines = (part.to(heads.dtype).unsqueeze(1) for part in rotation)
-    first, second = heads.chunk(2, dim=-1)
-    return torch.cat([first * cosines - second * sines, second * cosines + first * sines], dim=-1)
+    """Turn the pairs (first half, second half) of each head [T, heads, head_size] by the token's angles, in float32."""
+    cosines, sines = (part.unsqueeze(1) for part in rotation)
+    first, second = heads.float().chunk(2, dim=-1)
+    turned = torch.cat([first * cosines - second * sines, second * cosines + first * sines], dim=-1)
+    return turned.to(heads.dtype)
 
 
 def attend_span(query: Tensor, cache: LayerCache, span: SequenceSpan, out: Tensor) -> None:

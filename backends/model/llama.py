@@ -12,6 +12,9 @@ from backends.model.config import LlamaConfig
 from backends.model.linear import Linear, make_linear
 from backends.model.weights import LayerWeights, LlamaWeights
 
+EXACT_LOGITS = 64
+"""How many of the best logits of a row are computed in float32, whatever the model's dtype."""
+
 
 class _Layer(NamedTuple):
     """A layer's norms and its prepared matrix products."""
@@ -35,6 +38,7 @@ class Llama:
         self._embedding = weights.embedding
         self._layers = tuple(_prepared(layer) for layer in weights.layers)
         self._final_norm = weights.final_norm
+        self._head_weight = weights.head
         self._head = make_linear(weights.head)
         self._frequencies = rope_frequencies(config, weights.rope_divisors)
 
@@ -45,7 +49,7 @@ class Llama:
         """
         kernels, epsilon = self.kernels, self.config.norm_epsilon
         rotation = self._rotation(step.positions)
-        residual = self._embedding[step.token_ids]
+        residual = self._embedding[step.token_ids].float()
         update: Tensor | None = None
         for layer, cache in zip(self._layers, caches, strict=True):
             hidden = kernels.add_rms_norm(residual, update, layer.attention_norm, epsilon)
@@ -61,7 +65,14 @@ class Llama:
             return torch.empty(0, self.config.vocab_size)
         sampled_update = update[rows] if update is not None else None
         hidden = self.kernels.add_rms_norm(residual[rows], sampled_update, self._final_norm, self.config.norm_epsilon)
-        return self._head(hidden).float()
+        logits = self._head(hidden).float()
+        return logits if self.dtype == torch.float32 else self._with_exact_best(logits, hidden)
+
+    def _with_exact_best(self, logits: Tensor, hidden: Tensor) -> Tensor:
+        """The best logits once more in float32: as products of bfloat16 numbers they are rounded to 1/8, with ties."""
+        best = logits.topk(min(EXACT_LOGITS, logits.shape[1]), dim=-1).indices
+        exact = torch.einsum("rbh,rh->rb", self._head_weight[best].float(), hidden.float())
+        return logits.scatter_(1, best, exact)
 
     def _rotation(self, positions: Tensor) -> Rotation:
         angles = torch.outer(positions.float(), self._frequencies)
