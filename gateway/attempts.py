@@ -24,6 +24,9 @@ MOST_ATTEMPTS: Final = 3
 MOST_EXECUTIONS: Final = 2
 """Workers that may have begun the request: one that dies of it takes at most one other along."""
 
+STALLED_READER_SECONDS: Final = 60.0
+"""How long a client may leave what was sent to it unread before it is given up."""
+
 _OVERLOADED: Final = 503
 
 _OUTCOMES: Final = {Cause.REFUSED: Outcome.REFUSED, Cause.SILENT: Outcome.SILENT}
@@ -53,11 +56,19 @@ class Job:
 class Attempts:
     """Tries workers for jobs."""
 
-    def __init__(self, fleet: Fleet, upstream: Upstream, metrics: Metrics, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        upstream: Upstream,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        stalled_reader_seconds: float = STALLED_READER_SECONDS,
+    ) -> None:
         self._fleet = fleet
         self._upstream = upstream
         self._metrics = metrics
         self._clock = clock
+        self._stalled_reader_seconds = stalled_reader_seconds
 
     async def run(self, job: Job, answer: ClientAnswer, bill: Bill) -> None:
         """Place, lease, forward, relay; on to another worker only while not a byte of an answer was sent.
@@ -115,7 +126,7 @@ class Attempts:
         if job.debug and bill.placement is not None:
             answer.fields += debug_lines(bill.placement)
         try:
-            await relay(connection, answer, bill, strip=job.strip_usage)
+            await relay(connection, answer, bill, strip=job.strip_usage, stalled_seconds=self._stalled_reader_seconds)
         finally:
             self._report(worker, connection.fault)
         return True

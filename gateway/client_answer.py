@@ -14,9 +14,6 @@ from aiohttp.web import BaseRequest, StreamResponse
 
 from gateway.errors import GatewayError, Headers
 
-STALLED_READER_SECONDS: Final = 60.0
-"""How long a client may leave what was sent to it unread before it is given up."""
-
 _STATUS_LINES: Final = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
@@ -108,7 +105,7 @@ class ClientAnswer:
         """Whether the client reads more slowly than the worker writes: its transport is over its high-water mark."""
         return self._request.protocol.writing_paused
 
-    async def drained(self, seconds: float = STALLED_READER_SECONDS) -> None:
+    async def drained(self, seconds: float) -> None:
         """Until the client has caught up; TimeoutError when it does not in `seconds`."""
         async with asyncio.timeout(seconds):
             await self._request.writer.drain()

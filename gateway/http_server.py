@@ -7,7 +7,8 @@ import logging
 from typing import Any, Final
 
 from aiohttp import web
-from aiohttp.web import BaseRequest, RequestHandler, Response, Server, StreamResponse
+from aiohttp.http import RawRequestMessage
+from aiohttp.web import BaseRequest, RequestHandler, RequestPayloadError, Response, Server, StreamResponse
 
 from gateway.errors import GatewayError, InvalidRequest
 
@@ -37,6 +38,15 @@ class Handler(RequestHandler):
     """aiohttp's connection handler, with generic answers to what it could not parse."""
 
     __slots__ = ()
+
+    def data_received(self, data: bytes) -> None:
+        """Let a request whose body breaks its framing fail now; aiohttp would leave its reader waiting."""
+        super().data_received(data)
+        if not self._messages or isinstance(self._messages[-1][0], RawRequestMessage):
+            return
+        request = self._current_request
+        if request is not None and not request.content.is_eof():
+            request.content.set_exception(RequestPayloadError("the body breaks its framing"))
 
     def handle_error(
         self, request: BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None

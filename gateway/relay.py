@@ -34,10 +34,13 @@ class Passage(Protocol):
         ...
 
 
-async def relay(connection: Connection, answer: ClientAnswer, bill: Bill, *, strip: bool) -> None:
+async def relay(
+    connection: Connection, answer: ClientAnswer, bill: Bill, *, strip: bool, stalled_seconds: float
+) -> None:
     """Pass a worker's answer on to its end, whatever that is; raises `GatewayError` while nothing has been sent.
 
-    `strip` leaves out a stream's usage event, which the gateway asked for and the caller did not.
+    `strip` leaves out a stream's usage event, which the gateway asked for and the caller did not. A client that reads
+    nothing for `stalled_seconds` is given up.
     """
     head = connection.answered_head
     streams = head.status == 200 and (head.field(b"content-type") or b"").startswith(b"text/event-stream")
@@ -46,16 +49,16 @@ async def relay(connection: Connection, answer: ClientAnswer, bill: Bill, *, str
     connection.attach(passage.feed)
     while not (connection.complete or connection.fault):
         if answer.stalled:
-            await _let_catch_up(connection, answer, bill)
+            await _let_catch_up(connection, answer, bill, stalled_seconds)
         else:
             await connection.wait()
     if connection.fault is not None:
         passage.broke(connection.fault)
 
 
-async def _let_catch_up(connection: Connection, answer: ClientAnswer, bill: Bill) -> None:
+async def _let_catch_up(connection: Connection, answer: ClientAnswer, bill: Bill, seconds: float) -> None:
     try:
-        await answer.drained()
+        await answer.drained(seconds)
     except TimeoutError:
         bill.broke(CLIENT_GONE, "client_stalled")
         connection.fail(Cause.CLIENT, "the client does not read")

@@ -76,9 +76,9 @@ class SseScanner:
         buffer = self._held + data if self._held else data
         end = len(buffer) if b"\r" not in buffer and buffer.endswith(b"\n\n") else _last_border(buffer, len(self._held))
         ready, self._held = (buffer, b"") if end == len(buffer) else (buffer[:end], buffer[end:])
-        if len(self._held) > EVENT_LIMIT_BYTES:
-            raise EventTooLong
         if not ready:
+            if len(self._held) > EVENT_LIMIT_BYTES:
+                raise EventTooLong
             return ready
         if not self.has_content or _is_special(ready):
             return self._sift(ready)

@@ -347,3 +347,82 @@ async def test_a_kept_connection_closed_by_its_worker_costs_no_client_an_answer(
             await asyncio.sleep(0.546 + 0.001 * number)
         ids = [exchange.field("x-request-id") for exchange in worker.exchanges]
         assert ids == [f"r{number}" for number in range(8)]
+
+
+SSE_UNTIL_CLOSE = b"HTTP/1.0 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+
+
+async def test_a_stream_that_ends_by_the_close_is_whole_only_with_done() -> None:
+    """An HTTP/1.0 worker's death looks like its end, but for `[DONE]`."""
+    async with scripted_worker() as worker, running_gateway(worker) as running:
+        worker.scripts = [raw(SSE_UNTIL_CLOSE + event() + DONE), raw(SSE_UNTIL_CLOSE + event())]
+        assert (await running.ask(stream=True)).body == event() + DONE
+        broken = (await running.ask(stream=True)).body
+        assert broken.startswith(event() + b'data: {"error":')
+        assert b"[DONE]" not in broken
+
+
+async def test_a_stream_that_breaks_before_its_first_whole_event_is_a_502() -> None:
+    """Nothing has been sent: the caller gets a status, not a stream."""
+
+    async def half_an_event(exchange: Exchange) -> None:
+        await exchange.begin_stream()
+        await exchange.chunk(event()[:20])
+        exchange.reset()
+
+    async with scripted_worker(half_an_event) as worker, running_gateway(worker) as running:
+        answer = await running.ask(stream=True)
+        assert (answer.status, answer.error["code"]) == (502, "upstream_error")
+        assert len(worker.exchanges) == 1
+
+
+async def test_an_event_without_end_is_a_fault_of_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory for one event is bounded."""
+    monkeypatch.setattr("gateway.sse.EVENT_LIMIT_BYTES", 100_000)
+
+    async def endless(exchange: Exchange) -> None:
+        await exchange.begin_stream()
+        await exchange.chunk(event())
+        for _ in range(20):
+            await exchange.chunk(b"x" * 10_000)
+        await exchange.client_gone()
+
+    async with scripted_worker(endless) as worker, running_gateway(worker) as running:
+        answer = await running.ask(stream=True)
+        assert answer.body.startswith(event() + b'data: {"error":')
+        await until(lambda: worker.exchanges[0].client_gone_at is not None)
+
+
+@STREAMS
+async def test_a_client_that_does_not_read_is_given_up(stream: bool) -> None:
+    """Row E3: the worker is freed, and it is not blamed."""
+
+    async def flood(exchange: Exchange) -> None:
+        if stream:
+            await exchange.begin_stream()
+        else:
+            await exchange.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        for _ in range(400):
+            await exchange.chunk(event("x" * 65536))
+
+    async with scripted_worker(flood) as worker, running_gateway(worker) as running:
+        running.gateway.server._proxy._attempts._stalled_reader_seconds = 0.2
+        client = await running.connect()
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await client.send(build_request(stream=stream))
+        await until(lambda: running.count("requests_total", tenant="acme", model="m", code="499") == 1)
+        await until(lambda: worker.live == 0)
+        await until(running.settled)
+        assert running.gateway.fleet.worker("w1").failures_in_a_row == 0
+        client.abort()
+
+
+async def test_a_shutdown_while_a_worker_is_silent_is_a_503() -> None:
+    """Row D2 before the first byte: the caller is told to come back, and no other worker is asked."""
+    async with scripted_worker(silent) as worker, running_gateway(worker, drain=0.1) as running:
+        asked = asyncio.create_task(running.ask(stream=True))
+        await until(lambda: worker.live == 1)
+        await running.gateway.drain()
+        answer = await asked
+        assert (answer.status, answer.error["code"], answer.fields["retry-after"]) == (503, "gateway_shutdown", "1")
+        assert len(worker.exchanges) == 1

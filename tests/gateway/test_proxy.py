@@ -227,12 +227,13 @@ async def test_nothing_of_the_clients_own_head_reaches_the_worker() -> None:
         "accept-encoding": "gzip",
         "user-agent": "evil",
         "traceparent": f"00-{'a' * 32}-{'b' * 16}-01",
+        "tracestate": "vendor=1",
     }
     async with one_worker() as (running, worker):
         await running.ask(headers=headers)
         lines = worker.exchanges[0].head.decode().strip().split("\r\n")[1:]
         names = sorted(line.partition(":")[0] for line in lines)
-        expected = ["accept", "content-length", "content-type", "host", "traceparent", "x-request-id"]
+        expected = ["accept", "content-length", "content-type", "host", "traceparent", "tracestate", "x-request-id"]
         assert names == expected
         assert worker.exchanges[0].field("host") == f"127.0.0.1:{worker.port}"
 

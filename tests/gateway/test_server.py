@@ -315,6 +315,18 @@ async def test_a_body_that_stops_coming_is_a_408() -> None:
         client.close()
 
 
+async def test_broken_chunks_of_a_request_are_a_400() -> None:
+    """Whatever was read of it goes nowhere."""
+    async with one_worker() as (running, worker):
+        client = await running.connect()
+        await client.send(build_request(body=b'5\r\n{"mod\r\n', headers={"transfer-encoding": "chunked"}))
+        await until(lambda: running.gateway.server.open_requests == 1)
+        await client.send(b"zz\r\nnonsense\r\n")
+        answer = await client.answer()
+        assert (answer.status, worker.exchanges) == (400, [])
+        client.close()
+
+
 async def test_a_client_that_leaves_while_sending_costs_nothing() -> None:
     """Row E1, the first phase."""
     async with one_worker() as (running, worker):
