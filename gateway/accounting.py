@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
-from prometheus_client import Gauge
+from prometheus_client import Gauge, Histogram
 
 from gateway.errors import GatewayError
 from gateway.logs import RequestLine
@@ -57,6 +57,7 @@ class Bill:
 
     __slots__ = (
         "_accounts",
+        "_between_tokens",
         "_in_flight",
         "_last_event_at",
         "_mark_at",
@@ -79,6 +80,7 @@ class Bill:
         self._accounts = accounts
         self._router: Router | None = None
         self._in_flight: Gauge | None = None
+        self._between_tokens: Histogram | None = None
         self._last_event_at: float | None = None
         self.opened_at = self._mark_at = accounts.clock()
         self.request_id = request_id
@@ -125,6 +127,7 @@ class Bill:
         self.call = call
         self._in_flight = self._accounts.metrics.requests_in_flight.labels(call.model)
         self._in_flight.inc()
+        self._between_tokens = self._accounts.metrics.inter_token_latency_seconds.labels(call.model)
 
     def placed(self, placement: Placement, router: Router) -> None:
         """A worker was chosen; `router` must be told how it ends."""
@@ -147,8 +150,8 @@ class Bill:
 
     def more_tokens(self, now: float) -> None:
         """Another piece of output reached the gateway, after the first."""
-        if self._last_event_at is not None:
-            self._accounts.metrics.inter_token_latency_seconds.labels(self.model).observe(now - self._last_event_at)
+        if self._last_event_at is not None and self._between_tokens is not None:
+            self._between_tokens.observe(now - self._last_event_at)
         self._last_event_at = now
 
     def answered(self, status: int, usage: Usage | None) -> None:
