@@ -216,10 +216,13 @@ async def test_stopping_ends_open_answers_with_an_error():
 async def test_the_cache_is_not_reset_while_blocks_are_in_use():
     """H-09: false while an answer runs, true afterwards."""
     async with running_engine() as rig:
-        async with rig.thread.answer([build_request(max_tokens=400)]) as answer:
-            async for _ in answer:
-                break
-            assert await rig.thread.reset_prefix_cache() is False
+        rig.gate.shut()
+        async with rig.thread.answer([build_request(max_tokens=400)]):
+            await rig.gate.holds_a_step()
+            reset = asyncio.create_task(rig.thread.reset_prefix_cache())
+            await asyncio.sleep(0)  # the task asks; the engine hears it when its step is over
+            rig.gate.open()
+            assert await reset is False
         assert await rig.thread.reset_prefix_cache() is True
 
 

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 from backends.simulated import SimulatedRunner, Timing
 from tests.backends.core_builders import build_cache, build_computed, build_engine, build_request, build_sequence
-
-
-def best_seconds(work: Callable[[], object], repeats: int = 15) -> float:
-    """CPU seconds of the quickest of several runs."""
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        work()
-        times.append(time.process_time() - start)
-    return min(times)
+from tests.timing import best_seconds
 
 
 def test_a_lookup_of_eight_thousand_tokens_takes_less_than_half_a_millisecond():

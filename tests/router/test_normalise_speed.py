@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import pytest
 
 from router.normalise import DEFAULT, fold_messages
 from tests.data.cases.harness import FILLER
+from tests.timing import best_seconds
 
 PROMPT_CHARACTERS = 130_000
 SYSTEM_CHARACTERS = 16_000
@@ -18,16 +16,6 @@ def build_text(characters: int, start: str = "Current time: 2025-11-03 14:05:09\
     """About 32k tokens of rules with a clock on the first line, as long lines."""
     block = " ".join(FILLER) + "\n\n"
     return (start + block * (characters // len(block) + 1))[:characters]
-
-
-def best_seconds(work: Callable[[], object], runs: int = 25) -> float:
-    """CPU seconds of the fastest of `runs`."""
-    times = []
-    for _ in range(runs):
-        start = time.process_time()
-        work()
-        times.append(time.process_time() - start)
-    return min(times)
 
 
 @pytest.mark.parametrize("script", ["", "你好 é 🙂 "])
@@ -70,4 +58,4 @@ def test_no_text_makes_folding_slow(hostile: str) -> None:
     """A client must not be able to buy seconds of the gateway's time with a megabyte."""
     text = (hostile * (1_000_000 // len(hostile) + 1))[:1_000_000]
     messages = [{"role": "system", "content": text}]
-    assert best_seconds(lambda: fold_messages(messages, None, DEFAULT), runs=2) <= 2.5
+    assert best_seconds(lambda: fold_messages(messages, None, DEFAULT), repeats=2) <= 2.5
