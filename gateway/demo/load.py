@@ -1,7 +1,8 @@
 """The demonstration's load as plain data: who says what, turn by turn, and how many cache blocks it needs.
 
-Three tenants with four conversations each (one tenant has a clock on its first line that moves with every second turn) and
-one agent loop whose history grows by tool results. Answers have a fixed length, so both policies do the same work.
+Three tenants with four conversations each (one tenant has a clock on its first line, which moves with every second
+turn) and one agent loop whose history grows by tool results. Answers have a fixed length, so both policies do the same
+work.
 """
 
 from __future__ import annotations
