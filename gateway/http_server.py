@@ -7,7 +7,8 @@ import logging
 from typing import Any, Final
 
 from aiohttp import web
-from aiohttp.http import RawRequestMessage
+from aiohttp.http import HttpRequestParser, RawRequestMessage
+from aiohttp.http_parser import HttpRequestParserPy
 from aiohttp.web import BaseRequest, RequestHandler, RequestPayloadError, Response, Server, StreamResponse
 
 from gateway.errors import GatewayError, InvalidRequest
@@ -67,6 +68,11 @@ class HttpServer(Server):
     """Makes a `Handler` for each connection; a handler's task is cancelled when its client leaves."""
 
     def __init__(self, handler: Any) -> None:
+        if HttpRequestParser is HttpRequestParserPy:
+            raise RuntimeError(
+                "aiohttp runs without its C parser, on whose strictness the gateway relies: "
+                "unset AIOHTTP_NO_EXTENSIONS, or install a wheel of aiohttp for this platform"
+            )
         super().__init__(handler, handler_cancellation=True)
         self._quiet = QuietLogger("homing.aiohttp")
 

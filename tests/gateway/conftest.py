@@ -1,0 +1,24 @@
+"""Which event loops the gateway's tests run on."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import Callable, Mapping
+
+import pytest
+
+ON_BOTH_LOOPS = ("test_upstream", "test_faults")
+"""Loops differ in how their transports write, pause and abort: here that is what is tested."""
+
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+
+
+def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, LoopFactory]:
+    """Both loops that the gateway runs on where it matters and uvloop is installed; asyncio's own elsewhere."""
+    loops: dict[str, LoopFactory] = {"asyncio": asyncio.new_event_loop}
+    if item.path.stem in ON_BOTH_LOOPS and importlib.util.find_spec("uvloop") is not None:
+        import uvloop
+
+        loops["uvloop"] = uvloop.new_event_loop
+    return loops
