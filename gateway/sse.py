@@ -80,10 +80,11 @@ class SseScanner:
             if len(self._held) > EVENT_LIMIT_BYTES:
                 raise EventTooLong
             return ready
-        if not self.has_content or _is_special(ready):
-            return self._sift(ready)
-        self.events += ready.count(b"\n\n") or len(_BORDER.findall(ready))
-        return ready
+        events = ready.count(b"\n\n")
+        if self.has_content and (_is_one_plain_event(ready, events) or not _is_special(ready)):
+            self.events += events or len(_BORDER.findall(ready))
+            return ready
+        return self._sift(ready)
 
     def finish(self) -> bytes:
         """The bytes after the last border, at the clean end of the body; mostly none."""
@@ -149,6 +150,11 @@ def _last_border(buffer: bytes, already_seen: int) -> int:
     for border in _BORDER.finditer(buffer, max(already_seen - 3, 0)):
         end = border.end()
     return end
+
+
+def _is_one_plain_event(ready: bytes, events: int) -> bool:
+    """The common case, seen at a glance: one event with a choice in it and no usage beside it."""
+    return events == 1 and b'"choices":[{' in ready and b'"usage":{' not in ready and ready.startswith(b"data: {")
 
 
 def _is_special(ready: bytes) -> bool:
