@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+from xxhash import xxh3_64_intdigest
 
 from gateway.demo.load import ANSWER_TOKENS, Conversation, Message
 
@@ -53,8 +55,22 @@ class Target:
     keys: Mapping[str, str]
 
 
-async def drive(target: Target, load: Sequence[Conversation], progress: Callable[[int], None]) -> list[Answer]:
-    """Run all conversations at once, each waiting for its answer before its next turn; `progress` gets the count."""
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How people come and go: seconds between two first turns, and seconds from an answer to the next turn.
+
+    Thinking takes from half to one and a half of `think_seconds`: in lockstep, round robin would by chance always or
+    never meet the same worker again.
+    """
+
+    arrival_seconds: float
+    think_seconds: float
+
+
+async def drive(
+    target: Target, load: Sequence[Conversation], pace: Pace, progress: Callable[[int], None]
+) -> list[Answer]:
+    """Run the conversations side by side, each waiting for its answer before its next turn; `progress` gets counts."""
     answers: list[Answer] = []
 
     def note(answer: Answer) -> None:
@@ -64,16 +80,29 @@ async def drive(target: Target, load: Sequence[Conversation], progress: Callable
     timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_SECONDS, sock_read=TURN_SECONDS)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session, asyncio.TaskGroup() as talks:
-        for conversation in load:
-            talks.create_task(_converse(session, target, conversation, note))
+        for number, conversation in enumerate(load):
+            waits = _waits(pace, conversation.name, number)
+            talks.create_task(_converse(session, target, conversation, waits, note))
     return answers
 
 
+def _waits(pace: Pace, name: str, number: int) -> Iterator[float]:
+    """What a conversation waits before each of its turns, seconds; the same in every run."""
+    yield number * pace.arrival_seconds
+    for turn in itertools.count(1):
+        yield pace.think_seconds * (0.5 + xxh3_64_intdigest(f"{name} {turn}".encode()) / 2**64)
+
+
 async def _converse(
-    session: aiohttp.ClientSession, target: Target, conversation: Conversation, note: Callable[[Answer], None]
+    session: aiohttp.ClientSession,
+    target: Target,
+    conversation: Conversation,
+    waits: Iterator[float],
+    note: Callable[[Answer], None],
 ) -> None:
     said: list[str] = []
     for _ in conversation.turns:
+        await asyncio.sleep(next(waits))
         answer = await _ask(session, target, conversation, conversation.messages(said))
         note(answer)
         said.append(answer.text)

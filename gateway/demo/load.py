@@ -15,7 +15,7 @@ from gateway.demo import texts
 
 Message = dict[str, Any]
 TENANTS = ("shop", "lease", "travel")
-ANSWER_TOKENS = 24
+ANSWER_TOKENS = 16
 BLOCK_TOKENS = 16
 
 

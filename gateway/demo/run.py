@@ -26,7 +26,7 @@ async def _run(stage: Stage, policy: str) -> Figures:
     async with _fleet(stage, policy) as url:
         target = Target(url, MODEL, stage.keys)
         started = time.perf_counter()
-        answers = await drive(target, stage.load, lambda done: _progress(policy, done, total))
+        answers = await drive(target, stage.load, stage.pace, lambda done: _progress(policy, done, total))
         return figures(answers, time.perf_counter() - started)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from gateway.demo.drive import Pace
 from gateway.demo.load import BLOCK_TOKENS, TENANTS, Conversation, Message, distinct_blocks
 from router.core import PromptSource
 from router.normalise import fold_rules
@@ -20,10 +21,12 @@ from router.tokenise import BYTES_PER_TOKEN, bytes_text, find_smollm2, load_toke
 MODEL = "smollm2"
 WORKERS = 3
 THREADS = 1
-REAL_PREFILL_TOKENS_PER_SECOND = 600
+REAL_PREFILL_TOKENS_PER_SECOND = 1_000
 SIMULATED_PREFILL_TOKENS_PER_SECOND = 40_000
 SIMULATED_FIXED_SECONDS = 0.004
 SIMULATED_SECONDS_PER_TOKEN = 0.004
+REAL_PACE = Pace(arrival_seconds=3.0, think_seconds=6.0)
+SIMULATED_PACE = Pace(arrival_seconds=0.06, think_seconds=0.12)
 MAX_MODEL_TOKENS = {True: 32_768, False: 8_192}
 """By whether the workers are simulated: those count bytes."""
 
@@ -38,6 +41,11 @@ class Stage:
     directory: Path
     load: Sequence[Conversation]
     distinct_blocks: int
+
+    @property
+    def pace(self) -> Pace:
+        """How fast people come and type, in keeping with how fast the workers are."""
+        return SIMULATED_PACE if self.simulated else REAL_PACE
 
     @property
     def pool_blocks(self) -> int:

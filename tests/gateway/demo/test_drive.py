@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway.demo.drive import Target, drive
+from gateway.demo.drive import Pace, Target, drive
 from gateway.demo.load import conversations
 
 TEXT = {"choices": [{"index": 0, "delta": {"content": "hello "}}]}
@@ -19,6 +20,7 @@ USAGE = {
 }
 ERROR = {"error": {"message": "worker left", "type": "server_error", "code": "upstream_error"}}
 DONE = "[DONE]"
+AT_ONCE = Pace(0.0, 0.0)
 
 
 async def ask(*events, status=200):
@@ -41,7 +43,7 @@ async def ask(*events, status=200):
     async with TestServer(app) as server:
         target = Target(str(server.make_url("")).rstrip("/"), "m", {"shop": "sk-1", "lease": "sk-2", "travel": "sk-3"})
         counts: list[int] = []
-        answers = await drive(target, conversations(turns=1, per_tenant=0)[-1:], counts.append)
+        answers = await drive(target, conversations(turns=1, per_tenant=0)[-1:], AT_ONCE, counts.append)
     assert counts == list(range(1, len(answers) + 1))
     return answers, seen
 
@@ -81,5 +83,16 @@ async def test_a_refused_request_is_an_error_with_its_status():
 async def test_an_unreachable_gateway_is_an_error_and_not_a_hang():
     """The name of what happened is kept; nothing is raised."""
     target = Target("http://127.0.0.1:1", "m", {"shop": "sk"})
-    answers = await drive(target, conversations(turns=1, per_tenant=0)[-1:], lambda _done: None)
+    answers = await drive(target, conversations(turns=1, per_tenant=0)[-1:], AT_ONCE, lambda _done: None)
     assert {answer.error for answer in answers} == {"ClientConnectorError"}
+
+
+async def test_people_come_one_after_the_other_and_think_between_turns():
+    """Two conversations of two turns: the second comes 0.1 s later and thinks for 0.1 s at least."""
+    target = Target("http://127.0.0.1:1", "m", {"shop": "sk", "lease": "sk", "travel": "sk"})
+    load = [talk for talk in conversations(turns=2, per_tenant=1) if talk.name in ("shop-0", "lease-0")]
+    started = time.perf_counter()
+    answers = await drive(target, load, Pace(arrival_seconds=0.1, think_seconds=0.2), lambda _done: None)
+    assert time.perf_counter() - started >= 0.2
+    assert [answer.conversation for answer in answers][:2] == ["shop-0", "lease-0"]
+    assert len(answers) == 4
