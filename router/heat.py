@@ -16,8 +16,13 @@ BOUND_BLOCKS = 262_144
 """About 20 MB: the cold tails of the last thousands of requests, more than any hot prefix waits for its next one."""
 
 LEAST_REQUESTS = 32
-"""A prefix of fewer (decayed) requests is never hot: a young router, or one conversation on a quiet fleet, would
-otherwise look further down the chain, and so for another home, at every turn.
+"""A prefix of so many (decayed) requests is hot whatever follows it. One of fewer is hot only where it branches, else
+one conversation on a quiet fleet would look further down its chain, and so for another home, at every turn.
+"""
+
+LEAST_BRANCHES = 3
+"""What follows a prefix that several conversations share. A lone conversation has two at most: where a turn ended, its
+last partial block, and the block that the next turn made of it.
 """
 
 COLD_FRACTION = 1 / 8
@@ -66,11 +71,13 @@ class Heat:
 
         Before any popularity is known that is the first block.
         """
-        bar = max(share * self._total, self._least_requests * self._step)
+        warm, hot = share * self._total, self._least_requests * self._step
         children, position, length = self._tree.root.children, 0, len(chain)
         while position < length:
             node = children.get(chain[position])
-            if node is None or node.weight < bar:
+            if node is None or node.weight < warm:
+                return chain[position]
+            if node.weight < hot and len(node.children) < LEAST_BRANCHES:
                 return chain[position]
             size = len(node.blocks)
             if position + size > length or chain[position + size - 1] != node.blocks[-1]:

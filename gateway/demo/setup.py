@@ -22,11 +22,13 @@ MODEL = "smollm2"
 WORKERS = 3
 THREADS = 1
 REAL_PREFILL_TOKENS_PER_SECOND = 1_000
-SIMULATED_PREFILL_TOKENS_PER_SECOND = 40_000
+SIMULATED_PREFILL_TOKENS_PER_SECOND = 45_000
+SIMULATED_SLACK_SECONDS = 1_000 * BYTES_PER_TOKEN / SIMULATED_PREFILL_TOKENS_PER_SECOND
+"""The default slack, the time to prefill 1,000 tokens, where a token is a byte."""
 SIMULATED_FIXED_SECONDS = 0.004
 SIMULATED_SECONDS_PER_TOKEN = 0.004
 REAL_PACE = Pace(arrival_seconds=3.0, think_seconds=6.0)
-SIMULATED_PACE = Pace(arrival_seconds=0.06, think_seconds=0.12)
+SIMULATED_PACE = Pace(arrival_seconds=0.28, think_seconds=0.56)
 MAX_MODEL_TOKENS = {True: 32_768, False: 8_192}
 """By whether the workers are simulated: those count bytes."""
 
@@ -79,8 +81,9 @@ def gateway_config(stage: Stage, policy: str, port: int, admin_port: int, worker
 
 def _config(stage: Stage, policy: str, port: int, admin_port: int, workers: Mapping[str, str]) -> dict[str, Any]:
     rate = SIMULATED_PREFILL_TOKENS_PER_SECOND if stage.simulated else REAL_PREFILL_TOKENS_PER_SECOND
+    slack = {"ring_slack_seconds": SIMULATED_SLACK_SECONDS} if stage.simulated else {}
     model: dict[str, Any] = {
-        "policy": policy,
+        "policy": {"name": policy, **slack},
         "prefill_tokens_per_second": rate,
         "backends": {"static": [{"name": name, "url": url} for name, url in workers.items()]},
     }

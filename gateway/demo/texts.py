@@ -52,7 +52,7 @@ def travel_system_prompt(turn: int) -> str:
 
 
 def question(tenant: str, conversation: int, turn: int) -> str:
-    """One user turn of about 800 tokens: a story with a question at its end."""
+    """One user turn of about 600 tokens: a story with a question at its end."""
     subject = {"shop": PRODUCTS, "lease": CLAUSES, "travel": CITIES}[tenant][(conversation * 3 + turn) % 8]
     details = " ".join(_details(subject, conversation, turn))
     return f"{details} What do you advise about the {subject} now, in question {turn + 1}?"
@@ -80,7 +80,7 @@ def agent_system_prompt() -> str:
 
 def _details(subject: str, conversation: int, turn: int) -> Iterator[str]:
     yield f"This is customer {100 + conversation} again about the {subject}."
-    for point in range(24):
+    for point in range(18):
         yield (
             f"Point {point + 1}: on day {conversation + turn + point + 1} the {subject} was checked by "
             f"person {conversation * 5 + turn * 3 + point}, who wrote down {turn * 11 + point * 7 + conversation} "

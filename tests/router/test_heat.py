@@ -97,3 +97,26 @@ def test_looking_changes_nothing() -> None:
     for _ in range(10):
         heat.adaptive_key(build_chain(("system", 3), ("other", 9)), SHARE)
     assert (len(heat), heat.share(chain)) == before
+
+
+def test_a_system_prompt_of_a_few_conversations_is_passed_over_before_it_is_counted_often() -> None:
+    """The fourth conversation of a young router has a home of its own, and keeps it at its next turn."""
+    heat = Heat()
+    for user in range(3):
+        heat.count(build_chain(("system", 10), (f"user-{user}", 4)), SHARE)
+    first = build_chain(("system", 10), ("user-3", 4))
+    assert heat.adaptive_key(first, SHARE) == first[10]
+    heat.count(first, SHARE)
+    assert heat.adaptive_key(build_chain(("system", 10), ("user-3", 9)), SHARE) == first[10]
+
+
+def test_one_conversation_on_a_quiet_fleet_keeps_its_key_at_every_turn() -> None:
+    """Case B-09: each turn ends in a partial block that the next turn replaces; that is not a branch."""
+    heat, text = Heat(), build_chain(("conversation", 120))
+    keys = set()
+    for turn in range(1, 30):
+        chain = [*text[: turn * 4], *build_chain((f"tail of turn {turn}", 1))]
+        keys.add(heat.adaptive_key(chain, SHARE))
+        heat.count(chain, SHARE)
+    assert keys == {text[0]}
+    heat.check_integrity()
