@@ -46,8 +46,9 @@ docs: $(STAMP) ## write docs/configuration.md and docs/metrics.md from the table
 render: $(STAMP) ## print the Kubernetes manifests of the vLLM overlay
 	kubectl kustomize deploy/k8s/overlays/vllm
 
-bench: $(STAMP) ## cost of a placement, of folding, and of a request through the gateway
-	$(BIN)/python bench/placement_cost.py
+bench: $(STAMP) ## what a placement costs over 8 and 64 workers, and what the worker's engine costs by itself
+	PYTHONPATH=. $(BIN)/python bench/placement_cost.py
+	PYTHONPATH=. $(BIN)/python bench/engine_overhead.py
 
 clean: ## remove what make made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage* .cache
