@@ -20,7 +20,8 @@ DAY_PERIODS = frozenset(
 
 LINKS = frozenset(
     """
-    unix epoch timestamp local iso is es est ist è é y i at on of the and in day date time hours
+    unix epoch timestamp local iso is es est ist è é e y i at on of the and in day date time
+    hours und it now jetzt сейчас son sono são
     hrs hour o'clock clock um der den dem am uhr
     kl klo klockan à
     a le

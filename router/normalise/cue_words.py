@@ -57,6 +57,7 @@ LINK = frozenset(
     as a the an and & is it its it's right at this of moment s exact precise what user users user's your my client
     real approx approximate ms millis milliseconds sec secs seconds us ns iso iso8601 utc gmt unix epoch local str
     string formatted ist es der die das und den wir haben zum et est la le les du il nous sommes on y son el los las
+    schreiben
     e é è sono o as do da são del della de het en is och är det er på ja on nyt i jest są je a és este și и je i і й
     є це ve dan ve və adalah và là lúc bây hôm saat hari pada και είναι η הוא היא ו ה הם هو هي و است و है हैं और का
     के की এবং ও şu an'ki bu şuan
@@ -94,7 +95,10 @@ TODAY = frozenset(
 )
 """Words of NOW that announce a day: a time of day alone after one is an appointment."""
 
-SENTENCES = frozenset({"it is", "it's", "es ist", "wir haben den", "nous sommes le", "nous sommes", "on est le", "è"})
+SENTENCES = frozenset(
+    {"it is", "it's", "es ist", "wir haben den", "wir schreiben den", "nous sommes le", "nous sommes"}
+)
+SENTENCES |= {"on est le", "è", "son las"}
 """Beginnings of sentences that state a full date."""
 
 VETO = frozenset(

@@ -12,7 +12,7 @@ from router.normalise.cue_words import BEGINNING, LINK, NOW, ORIGIN, SENTENCES, 
 WORD = re.compile(rf"{LETTERS}+(?:['’]{LETTERS}+)?")
 _KNOWN = NOW | TIME | STAMP | ORIGIN | LINK | BEGINNING | TALK
 _CAMEL = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_CORE = NOW | TIME | STAMP | BEGINNING | frozenset({"it", "es", "nous", "è", "as", "haben", "est"})
+_CORE = NOW | TIME | STAMP | BEGINNING | frozenset({"it", "es", "nous", "è", "as", "haben", "schreiben", "son", "est"})
 _ASCII_WORD = re.compile("[a-z]+")
 _QUICK_WORD = re.compile(rf"{LETTERS}+")
 _CAMEL_CUE = re.compile(r"[a-z](?:Time|Date|Now|Stamp)|(?:now|current|today|time|date)[A-Z]")
@@ -118,6 +118,8 @@ def _judge(parts: list[str], start: int) -> Cue | None:
 
 def _judge_plain(parts: list[str], start: int, nouns: set[str]) -> Cue | None:
     """Phrases without a word for *now*."""
+    if " ".join(parts) in SENTENCES:  # first: the German `den` is also the Czech word for day
+        return Cue(start, wants="full_date")
     if nouns and not ORIGIN.isdisjoint(parts):
         return Cue(start)
     if len(nouns) > 1 or (nouns and parts[0] == "the" and parts[-1] == "is"):
@@ -126,7 +128,7 @@ def _judge_plain(parts: list[str], start: int, nouns: set[str]) -> Cue | None:
         return Cue(start, first_line=True)
     if parts[:2] == ["as", "of"] and len(parts) == 2:
         return Cue(start, wants="date_and_time")
-    return Cue(start, wants="full_date") if " ".join(parts) in SENTENCES else None
+    return None
 
 
 def _means_now(word: str, parts: list[str]) -> bool:

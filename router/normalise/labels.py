@@ -60,8 +60,8 @@ _STEPS = re.compile(r"[0-9](?=[A-Za-z])|[A-Za-z](?=[0-9])|[a-z](?=[A-Z])")
 
 _PATH_LEFT = re.compile(r"""[^\s"'`<>|,;:)(\]]*""")
 _SCRATCH = re.compile(
-    r"[\\/](?:tmp|temp|scratch|scratchpad|sessions?|sandbox(?:es)?|workdirs?|runs?|var[\\/]folders|jobs?|\.?cache|threads?"
-    r"|conversations?)(?:[\\/]|[-_.])",
+    r"[\\/](?:(?:tmp|temp|scratch|scratchpad|sessions?|sandbox(?:es)?|workdirs?)[\\/\-_.]"
+    r"|(?:runs?|var[\\/]folders|jobs?|\.?cache|threads?|conversations?)[\\/])",
     re.IGNORECASE,
 )
 _COMPONENT = re.compile(r"[^\\/\s\"'`<>|,;:)(\]]+")

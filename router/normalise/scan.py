@@ -22,6 +22,7 @@ MAX_SEPARATOR = 8
 
 _WORD = re.compile(rf"{LETTERS}+")
 _MONTHS = MONTHS | {"tháng"}
+_YEAR_LABELS = ("year is ", "year: ")
 _TODAY_IS = re.compile(r"oday is (?=[A-Z][a-z]+day\b)")
 
 
@@ -47,7 +48,7 @@ def _anchors(digit: str, letter: str, units: str) -> re.Pattern[str]:
               | (?:st|nd|rd|th|er|º)?[.,]?[ \u00a0-](?:de[ ]|of[ ]|the[ ])?(?P<month>)(?={letter}))
           | (?<=[^0-9][:=$€#].) | (?<=[:=s][ ].) | (?<=[:=][ ][$€].)
           | (?<=[-_/.].){digit}{{0,15}}[A-Za-z]
-          | (?P<tail>(?<=[yhltrbgpvcnN][ ].)|(?<=une[ ].))
+          | (?P<tail>(?<=[yhltrbgpvcnN][ ].)|(?<=[yhltrbgpvcnN][.][ ].)|(?<=une[ ].))
         ))""",
         re.VERBOSE,
     )
@@ -99,13 +100,14 @@ def _volatile(text: str, match: re.Match[str], rules: FoldRules) -> list[Edit]:
 
 def _is_clock_like(text: str, match: re.Match[str]) -> bool:
     """Whether the number has the shape of a clock, or stands before or behind the name of a month."""
+    before = text[max(0, match.start() - MAX_MONTH) : match.start()].lower()
     if match["month"] is not None:
         word = _WORD.match(text, match.end())
-        return word is not None and word[0].lower() in _MONTHS
-    before = text[max(0, match.start() - MAX_MONTH) : match.start()].lower()
+        # A year that ends its sentence looks like a day before a month, too: `2025. Answer …`.
+        return (word is not None and word[0].lower() in _MONTHS) or before.endswith(_YEAR_LABELS)
     if match["tail"] is not None:
-        return before.split()[-1].strip("(,.*") in _MONTHS
-    return match["shape"] is not None or before.endswith(("year is ", "year: "))
+        return _WORD.findall(before)[-1] in _MONTHS
+    return match["shape"] is not None or before.endswith(_YEAR_LABELS)
 
 
 def _clock(text: str, hit: int) -> list[Edit]:

@@ -256,3 +256,11 @@ def test_a_system_text_full_of_numbers_is_looked_at_within_a_bound() -> None:
     """A text with hundreds of clocks is data, and costs no more than a page."""
     text = "\n".join(f"Current time: 14:05:{second % 60:02d}" for second in range(500))
     assert folded_text(text).count("{when}") == 64
+
+
+def test_a_hash_in_a_place_for_data_is_data():
+    """`/tmp/run-…` is scratch because of /tmp; `/data/run-…` names the data."""
+    assert folded_text("Work in /tmp/run-8f14e45f/out.") == folded_text("Work in /tmp/run-91bc4e07/out.")
+    for path in ("/data/run-{}", "/srv/cache-{}", "/data/jobs-{}"):
+        one, other = (f"Read {path.format(value)} first." for value in ("8f14e45f", "91bc4e07"))
+        assert folded_text(one) != folded_text(other), path

@@ -200,3 +200,45 @@ def test_a_fence_that_was_closed_is_no_code() -> None:
     """Only an odd number of fences leaves code open."""
     assert not in_example("```\ncode\n```\nNow: 14:05", 17, 22)
     assert in_example("```\nNow: 14:05", 4, 14)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("<current_date>November 3, 2025</current_date>", "<current_date>December 14, 2025</current_date>"),
+        ('{"current_date":"November 3, 2025"}', '{"current_date":"December 14, 2025"}'),
+        ("Current date: Nov. 3, 2025", "Current date: Dec. 14, 2025"),
+        ("The current year is 2025. Answer briefly.", "The current year is 2026. Answer briefly."),
+        ("Wir haben den 3. November 2025.", "Wir haben den 14. Dezember 2025."),
+        ("Wir schreiben den 3. November 2025.", "Wir schreiben den 14. Dezember 2025."),
+        ("Son las 14:05 del lunes 3 de noviembre de 2025.", "Son las 9:15 del martes 4 de noviembre de 2025."),
+        ("Oggi è il 3 novembre 2025 e sono le 14:05.", "Oggi è il 4 novembre 2025 e sono le 9:15."),
+        (
+            "Heute ist der 3. November 2025, und es ist 14:05 Uhr.",
+            "Heute ist der 4. November 2025, und es ist 9:15 Uhr.",
+        ),
+        ("Today is November 3, 2025 and it is 14:05.", "Today is November 4, 2025 and it is 9:15."),
+        ("Сегодня 3 ноября 2025 года, сейчас 14:05.", "Сегодня 4 ноября 2025 года, сейчас 9:15."),
+    ],
+)
+def test_a_clock_behind_the_rules_of_the_house_still_folds(before: str, after: str):
+    """Names of months behind a tag or a quote, years that end a sentence, the hour told after the day."""
+    rules = f"{BODY}\n\n{{}}"
+    assert folded_text(rules.format(before)) == folded_text(rules.format(after)) != rules.format(before)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("The current year 2025. Chapter 5 is due.", "The current year 2025. Chapter 6 is due."),
+        ("Today is November 3, 2025 and it is 20 days to go.", "Today is November 3, 2025 and it is 21 days to go."),
+        (
+            "Today is 3 November 2025 and the shop opens at 9:00.",
+            "Today is 3 November 2025 and the shop opens at 8:00.",
+        ),
+        ("Chapter November 3, 2025 sold.", "Chapter November 4, 2025 sold."),
+    ],
+)
+def test_what_only_stands_beside_a_clock_is_kept(one: str, other: str):
+    """An hour joins the day it is told with; other numbers do not."""
+    assert folded_text(one) != folded_text(other)
