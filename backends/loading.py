@@ -105,12 +105,18 @@ def _budget(options: argparse.Namespace, length: int, by_memory: Callable[[], Kv
 def _config(
     options: argparse.Namespace, length: int, budget: KvBudget, eos_ids: frozenset[int], step_tokens: int
 ) -> EngineConfig:
+    step = options.max_num_batched_tokens or max(step_tokens, options.max_num_seqs)
+    if step < options.max_num_seqs:
+        raise StartError(
+            f"--max-num-batched-tokens {step} is below --max-num-seqs {options.max_num_seqs}: some running sequences "
+            "would get no token; lower --max-num-seqs"
+        )
     return EngineConfig(
         num_blocks=budget.num_blocks,
         max_model_tokens=length,
         block_tokens=options.block_size,
         max_sequences=options.max_num_seqs,
-        max_batched_tokens=options.max_num_batched_tokens or max(step_tokens, options.max_num_seqs),
+        max_batched_tokens=step,
         enable_prefix_caching=options.enable_prefix_caching,
         eos_ids=eos_ids,
     )

@@ -54,6 +54,7 @@ def test_developers_routes_come_with_vllms_variable(monkeypatch):
         ["--gpu-memory-utilization", "0"],
         ["--gpu-memory-utilization", "1.5"],
         ["--max-model-len", "0"],
+        ["--max-model-len", "1"],
         ["--shutdown-timeout", "-1"],
         ["--shutdown-timeout", "inf"],
         ["--simulated", "--simulated-prefill-tokens-per-second", "0"],
@@ -65,7 +66,9 @@ def test_a_value_that_cannot_be_exits_2_and_names_its_option(arguments: list[str
     with pytest.raises(SystemExit) as caught:
         parse_arguments(arguments)
     assert caught.value.code == 2
-    assert arguments[-2] in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert arguments[-2] in said
+    assert "invalid _" not in said  # the name of a function here is no news to anyone
 
 
 def test_simulation_options_without_simulation_are_a_mistake(capsys):

@@ -56,3 +56,9 @@ def test_many_sequences_widen_the_step():
 def test_the_root_of_a_simulated_model_is_its_name():
     """No folder, so that a gateway counts bytes as the worker does."""
     assert loaded("--model", "smollm2").root == "smollm2"
+
+
+def test_a_step_too_small_for_its_sequences_is_refused_by_the_names_of_the_flags():
+    """Not by the names of our own fields."""
+    with pytest.raises(StartError, match=r"--max-num-batched-tokens 4 is below --max-num-seqs 256"):
+        loaded("--max-num-batched-tokens", "4")
