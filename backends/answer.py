@@ -19,7 +19,7 @@ class Piece(NamedTuple):
 class Answer:
     """Follows one answer token by token. Without a decoder there is no text, and no stop string is ever found."""
 
-    __slots__ = ("_end_ids", "_left_tokens", "_stop_ids", "_stops", "_text")
+    __slots__ = ("_end_ids", "_hidden_ids", "_left_tokens", "_stop_ids", "_stops", "_text")
 
     def __init__(
         self,
@@ -29,23 +29,28 @@ class Answer:
         stops: tuple[str, ...],
         max_tokens: int,
         stop_ids: tuple[int, ...] = (),
+        hidden_ids: frozenset[int] = frozenset(),
     ) -> None:
         self._text = Detokeniser(decoder) if decoder is not None else None
         self._stops = StopStrings(stops)
         self._end_ids = end_ids
         self._stop_ids = stop_ids
+        self._hidden_ids = hidden_ids
         self._left_tokens = max_tokens
 
     def push(self, token_id: int) -> Piece:
-        """Add a token. An end or stop token has no text; a stop string ends the text before itself."""
+        """Add a token. An end, stop or hidden token has no text; a stop string ends the text before itself."""
         self._left_tokens -= 1
         if token_id in self._end_ids:
             return Piece(self._stops.flush(), "stop", None)
         if token_id in self._stop_ids:
             return Piece(self._stops.flush(), "stop", token_id)
-        text, stop = self._stops.push(self._text.push(token_id)) if self._text is not None else ("", None)
+        text, stop = self._stops.push(self._text_of(token_id))
         if stop is not None:
             return Piece(text, "stop", stop)
         if self._left_tokens <= 0:
             return Piece(text + self._stops.flush(), "length", None)
         return Piece(text, None, None)
+
+    def _text_of(self, token_id: int) -> str:
+        return "" if self._text is None or token_id in self._hidden_ids else self._text.push(token_id)

@@ -183,6 +183,7 @@ class Engine:
                 stops=sampling.stop,
                 max_tokens=max_tokens,
                 stop_ids=sampling.stop_token_ids,
+                hidden_ids=self.config.special_ids if sampling.skip_special_tokens else frozenset(),
             ),
             choice=choice,
         )

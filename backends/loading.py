@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from backends.memory import KvBudget, blocks_for, plan_kv
+from backends.prompt_ids import unpack
 from backends.simulated import SimulatedRunner, Timing
 from backends.types import EngineConfig, Runner
 from router.template import TemplateError
@@ -60,7 +62,8 @@ def _simulated(options: argparse.Namespace) -> Loaded:
     length = options.max_model_len or SIMULATED_MODEL_TOKENS
     blocks = max(SIMULATED_CACHE_TOKENS // options.block_size + 1, blocks_for(length, options.block_size))
     budget = _budget(options, length, lambda: KvBudget(blocks, 0, options.block_size))
-    config = _config(options, length, budget, frozenset({SIMULATED_END_ID}), SIMULATED_STEP_TOKENS)
+    config = _config(options, length, budget, SIMULATED_STEP_TOKENS)
+    config = replace(config, eos_ids=frozenset({SIMULATED_END_ID}))
     return Loaded(runner, bytes_text("the worker is simulated"), options.model, config, budget)
 
 
@@ -85,7 +88,8 @@ def _model(options: argparse.Namespace) -> Loaded:
         )
 
     budget = _budget(options, length, by_memory)._replace(block_bytes=block_bytes)
-    config = _config(options, length, budget, frozenset(text.eos_ids), MODEL_STEP_TOKENS)
+    config = _config(options, length, budget, MODEL_STEP_TOKENS)
+    config = replace(config, eos_ids=frozenset(text.eos_ids), special_ids=special_ids(text))
     return Loaded(runner, text, root, config, budget)
 
 
@@ -102,9 +106,13 @@ def _budget(options: argparse.Namespace, length: int, by_memory: Callable[[], Kv
     return KvBudget(options.num_gpu_blocks_override, 0, options.block_size)
 
 
-def _config(
-    options: argparse.Namespace, length: int, budget: KvBudget, eos_ids: frozenset[int], step_tokens: int
-) -> EngineConfig:
+def special_ids(text: LoadedModelText) -> frozenset[int]:
+    """The ids of a model's special tokens."""
+    encoded = [unpack(text.tokeniser.encode(token)) for token in text.tokeniser.special]
+    return frozenset(ids[0] for ids in encoded if len(ids) == 1)
+
+
+def _config(options: argparse.Namespace, length: int, budget: KvBudget, step_tokens: int) -> EngineConfig:
     step = options.max_num_batched_tokens or max(step_tokens, options.max_num_seqs)
     if step < options.max_num_seqs:
         raise StartError(
@@ -118,5 +126,4 @@ def _config(
         max_sequences=options.max_num_seqs,
         max_batched_tokens=step,
         enable_prefix_caching=options.enable_prefix_caching,
-        eos_ids=eos_ids,
     )

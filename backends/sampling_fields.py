@@ -36,6 +36,9 @@ UNSUPPORTED: dict[str, tuple[Json, ...]] = {
     "truncate_prompt_tokens": (),
     "continue_final_message": (False,),
     "chat_template": (),
+    "include_stop_str_in_output": (False,),
+    "return_token_ids": (False,),
+    "return_tokens_as_token_ids": (False,),
     "tool_choice": ("none", "auto"),
 }
 """Fields that would change the answer and that this worker does not carry out: name → values that change nothing.
@@ -66,6 +69,7 @@ def read_sampling(fields: Fields, max_tokens: int | None, logprobs: int | None) 
         n=_integer(fields, "n", 1),
         min_p=_number(fields, "min_p", 0.0),
         stop_token_ids=fields.integers("stop_token_ids"),
+        skip_special_tokens=fields.flag("skip_special_tokens", True),
     )
     _check(sampling)
     return sampling

@@ -35,7 +35,8 @@ class SimulatedRunner:
     """Implements `Runner`: sleeps for the step, then continues each answer with the next token of `text_ids`.
 
     Where in the text an answer starts depends on its prompt's length, so answers differ, and are the same each time,
-    whatever was cached or preempted. After `answer_tokens` tokens it says `end_id`, if there is one.
+    whatever was cached or preempted. After `answer_tokens` tokens it says `end_id`, if there is one and the request
+    does not ignore it.
     """
 
     def __init__(
@@ -71,8 +72,9 @@ class SimulatedRunner:
 
     def _next(self, item: ScheduledSequence) -> SampledToken:
         index = item.output_index
-        if self._end_id is not None and index >= self._answer_tokens:
-            token_id = self._end_id
+        end_id = None if item.sequence.sampling.ignore_eos else self._end_id
+        if end_id is not None and index >= self._answer_tokens:
+            token_id = end_id
         else:
             token_id = self._text_ids[(item.sequence.prompt_tokens + index) % len(self._text_ids)]
         if item.sequence.sampling.logprobs is None:

@@ -14,7 +14,7 @@ class SamplingParams:
     `max_tokens` None means: as many as the model's length allows. `temperature` 0 is greedy. `top_k` 0, `top_p` 1 and
     `min_p` 0 are off; `min_p` is the least probability, as a share of the best token's. `logprobs` None gives none, k
     gives the chosen token's and the k best. `n` is the number of independent answers. A `stop` string ends the text
-    before itself, and so does a token of `stop_token_ids`.
+    before itself, and so does a token of `stop_token_ids`. `skip_special_tokens` keeps special tokens out of the text.
     """
 
     max_tokens: int | None = None
@@ -28,6 +28,7 @@ class SamplingParams:
     n: int = 1
     min_p: float = 0.0
     stop_token_ids: tuple[int, ...] = ()
+    skip_special_tokens: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,8 @@ class EngineConfig:
     """Sizes and switches of the engine; all lengths in tokens.
 
     `num_blocks` counts block 0, which holds nothing. `watermark_blocks` stay free when a waiting request is admitted
-    beside running ones, so that these need not be preempted at once.
+    beside running ones, so that these need not be preempted at once. A token of `eos_ids` ends an answer; those of
+    `special_ids` are no text.
     """
 
     num_blocks: int
@@ -177,6 +179,7 @@ class EngineConfig:
     enable_prefix_caching: bool = True
     watermark_blocks: int = 0
     eos_ids: frozenset[int] = frozenset()
+    special_ids: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         """ValueError for sizes with which nothing could ever run."""

@@ -61,3 +61,15 @@ def test_without_a_decoder_there_are_tokens_and_no_text():
     """Benchmarks of the engine alone need no tokeniser."""
     answer = Answer(None, end_ids=frozenset(), stops=("a",), max_tokens=2)
     assert [answer.push(97), answer.push(97)] == [Piece("", None, None), Piece("", "length", None)]
+
+
+def test_a_hidden_token_counts_and_shows_nothing():
+    """Special tokens inside an answer, as vLLM's skip_special_tokens; a stop string is found across them."""
+    answer = Answer(Bytes(), end_ids=frozenset(), stops=("ab",), max_tokens=3, hidden_ids=frozenset({END}))
+    assert [answer.push(token) for token in b"x\0y"] == [
+        Piece("x", None, None),
+        Piece("", None, None),
+        Piece("y", "length", None),
+    ]
+    answer = Answer(Bytes(), end_ids=frozenset(), stops=("ab",), max_tokens=9, hidden_ids=frozenset({END}))
+    assert [answer.push(token) for token in b"a\0b"][-1] == Piece("", "stop", "ab")

@@ -214,6 +214,14 @@ def test_an_end_token_ends_the_answer_unless_it_is_ignored():
     assert spoken(engine, max_tokens=5, ignore_eos=True) == ("ab\0cd", "length", None)
 
 
+def test_special_tokens_are_no_text_unless_they_are_asked_for():
+    """As vLLM's skip_special_tokens: they count as tokens all the same."""
+    engine = build_speaking_engine(b"ab\0cd", special_ids=frozenset({0}))
+    assert spoken(engine, max_tokens=5) == ("abcd", "length", None)
+    engine = build_speaking_engine(b"ab\0cd", special_ids=frozenset({0}))
+    assert spoken(engine, max_tokens=5, skip_special_tokens=False) == ("ab\0cd", "length", None)
+
+
 def test_logprobs_come_with_their_tokens_only_when_asked():
     """One entry per token."""
     engine = build_speaking_engine(b"ab")

@@ -68,6 +68,10 @@ async def test_the_model_answers_as_it_did_in_vllm(worker: WorkerProcess):
             assert "Paris" in answer.choices[0].message.content
             cached.append(answer.usage.prompt_tokens_details.cached_tokens)
         assert cached == [0, 32]
+        answer = await client.chat.completions.create(
+            model="smollm2", messages=question, temperature=0, max_tokens=20, extra_body={"ignore_eos": True}
+        )
+        assert "<|im_" not in answer.choices[0].message.content
 
 
 async def test_a_model_length_over_the_trained_one_is_refused():

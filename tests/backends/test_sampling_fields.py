@@ -25,6 +25,8 @@ def test_everything_that_is_asked_reaches_the_sampler():
     assert (sampling.max_tokens, sampling.logprobs) == (9, 2)
     sampling = read(min_p=0.1, stop_token_ids=[7, 8])
     assert (sampling.min_p, sampling.stop_token_ids) == (0.1, (7, 8))
+    assert sampling.skip_special_tokens
+    assert not read(skip_special_tokens=False).skip_special_tokens
 
 
 def test_a_single_stop_string_needs_no_list():
@@ -88,3 +90,10 @@ def test_values_that_change_nothing_are_taken():
     for name, harmless in UNSUPPORTED.items():
         for value in (*harmless, None):
             refuse_unsupported(Fields({name: value}))
+
+
+def test_what_would_change_the_answer_is_not_quietly_left_out():
+    """Fields of vLLM that this worker does not carry out."""
+    for name in ("include_stop_str_in_output", "return_token_ids", "return_tokens_as_token_ids"):
+        with pytest.raises(ApiError, match=name):
+            refuse_unsupported(Fields({name: True}))

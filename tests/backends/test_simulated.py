@@ -76,6 +76,13 @@ def test_an_answer_may_end_by_itself():
     assert len("".join(delta.text for delta in deltas)) == 5
 
 
+def test_an_answer_that_ignores_its_end_goes_on_in_words():
+    """A load generator that asks for 300 tokens gets 300 tokens of text."""
+    engine = build_simulated(engine={"eos_ids": frozenset({0})}, end_id=0, answer_tokens=5)
+    engine.add(build_request("a", [1] * 5, max_tokens=20, ignore_eos=True))
+    assert len("".join(delta.text for delta in run_to_end(engine))) == 20
+
+
 def test_a_text_beyond_the_vocabulary_is_refused():
     """Its ids could not be decoded."""
     for text in (b"", [300]):
