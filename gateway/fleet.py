@@ -89,7 +89,7 @@ class Fleet:
         self._measured: dict[str, ServingFacts] = {}
         self._workers: dict[str, Worker] = {}
         self._listeners: list[Listener] = []
-        self._bases: dict[str, str] | None = None
+        self._cards: dict[str, ModelCard] | None = None
 
     # Membership
 
@@ -219,7 +219,7 @@ class Fleet:
         """
         if model in self._facts and model != ANY_MODEL:
             return True
-        return model in self._known_bases() or (ANY_MODEL in self._facts and self._lists_missing())
+        return model in self._known_cards() or (ANY_MODEL in self._facts and self._lists_missing())
 
     def _lists_missing(self) -> bool:
         return any(worker.cards is None and ANY_MODEL in worker.backend.models for worker in self._workers.values())
@@ -231,7 +231,17 @@ class Fleet:
 
     def base_model(self, model: str) -> str:
         """The model an adapter belongs to, or the model itself."""
-        return self._known_bases().get(model, model)
+        card = self._known_cards().get(model)
+        return card.parent or card.id if card is not None else model
+
+    def context_tokens(self, model: str) -> int | None:
+        """The longest prompt plus answer that every worker of a model takes; None where nobody says.
+
+        An adapter that gives no length of its own has its base's.
+        """
+        cards = self._known_cards()
+        known = (card for name in (model, self.base_model(model)) if (card := cards.get(name)))
+        return next((card.max_model_len for card in known if card.max_model_len is not None), None)
 
     def check_integrity(self) -> None:
         """Raise AssertionError, naming the worker, when a count or a picture disagrees with the record."""
@@ -243,18 +253,18 @@ class Fleet:
     def _configured(self, base: str) -> ServingFacts:
         return self._facts.get(base) or self._facts.get(ANY_MODEL) or ServingFacts()
 
-    def _known_bases(self) -> dict[str, str]:
-        """Base by model or adapter, over all cards; kept until some worker's list changes."""
-        if self._bases is None:
-            self._bases = {card.id: card.parent or card.id for card in self.models()}
-        return self._bases
+    def _known_cards(self) -> dict[str, ModelCard]:
+        """The merged cards by model or adapter; kept until some worker's list changes."""
+        if self._cards is None:
+            self._cards = {card.id: card for card in self.models()}
+        return self._cards
 
     def _serving(self, model: str) -> Iterable[Worker]:
         return (worker for worker in self._workers.values() if worker.serves(model))
 
     def _take_cards(self, worker: Worker, cards: tuple[ModelCard, ...]) -> None:
         before = {card.id for card in worker.cards or ()}
-        worker.cards = cards
+        worker.cards, self._cards = cards, None
         if before != {card.id for card in cards}:
             self._tell(ChangeKind.MODELS, worker)
 
@@ -274,6 +284,6 @@ class Fleet:
 
     def _tell(self, kind: ChangeKind, worker: Worker, reason: str = "") -> None:
         worker.changed()
-        self._bases = None
+        self._cards = None
         for listener in tuple(self._listeners):
             listener(Change(kind, worker, reason))

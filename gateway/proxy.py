@@ -96,11 +96,7 @@ class Proxy:
         prompt = await self._prompts.prepare(call.model, call.source, salt=salt, rules=tenant.fold)
         bill.prompt = prompt
         bill.stage("prepare")
-        if tenant.max_prompt_tokens is not None and prompt.tokens > tenant.max_prompt_tokens:
-            raise ContextLengthExceeded(
-                f"The prompt has {prompt.tokens} tokens; this key may send {tenant.max_prompt_tokens}.",
-                param="messages" if call.source.messages is not None else "prompt",
-            )
+        self._check_length(tenant, call, prompt)
         return Job(
             call=call,
             tenant=tenant,
@@ -112,3 +108,24 @@ class Proxy:
             strip_usage=call.stream and not call.include_usage,
             debug=tenant.debug_headers and wants_debug(request),
         )
+
+    def _check_length(self, tenant: Tenant, call: Call, prompt: Prompt) -> None:
+        """Refuse what no worker can answer before it takes one up; of a mere estimate the worker has the last word."""
+        place = "messages" if call.source.messages is not None else "prompt"
+        if tenant.max_prompt_tokens is not None and prompt.tokens > tenant.max_prompt_tokens:
+            raise ContextLengthExceeded(
+                f"The prompt has {prompt.tokens} tokens; this key may send {tenant.max_prompt_tokens}.", param=place
+            )
+        context_tokens = self._fleet.context_tokens(call.model)
+        counted = prompt.text_bytes is None
+        if counted and context_tokens is not None and prompt.tokens > context_tokens and not truncates(call):
+            raise ContextLengthExceeded(
+                f"This model's maximum context length is {context_tokens} tokens; the prompt has {prompt.tokens}. "
+                "Shorten it.",
+                param=place,
+            )
+
+
+def truncates(call: Call) -> bool:
+    """Whether the caller asks the worker to cut a prompt that is too long (vLLM's `truncate_prompt_tokens`)."""
+    return bytes(call.raw.get("truncate_prompt_tokens", b"null")) != b"null"
