@@ -48,7 +48,8 @@ async def relay(
     passage: Passage = kind(connection, answer, bill, strip)
     connection.attach(passage.feed)
     while not (connection.complete or connection.fault):
-        if answer.stalled:
+        # A client may have caught up between the pause and this look: then nothing else would end the pause.
+        if answer.stalled or connection.paused:
             await _let_catch_up(connection, answer, bill, stalled_seconds)
         else:
             await connection.wait()

@@ -163,6 +163,11 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     @property
+    def paused(self) -> bool:
+        """Whether the worker is not read from at the moment."""
+        return self._paused
+
+    @property
     def reusable(self) -> bool:
         """Whether another exchange may follow: this one ended cleanly, and nothing is left on the way."""
         return (
