@@ -16,14 +16,24 @@ BOUND_BLOCKS = 262_144
 """About 20 MB: the cold tails of the last thousands of requests, more than any hot prefix waits for its next one."""
 
 LEAST_REQUESTS = 32
-"""A prefix of so many (decayed) requests is hot whatever follows it. One of fewer is hot only where it branches, else
-one conversation on a quiet fleet would look further down its chain, and so for another home, at every turn.
+"""A prefix of so many (decayed) requests is known well enough to weigh what follows it. One of fewer is passed over
+where it has several branches.
 """
 
 LEAST_BRANCHES = 3
-"""What follows a prefix that several conversations share. A lone conversation has two at most: where a turn ended, its
-last partial block, and the block that the next turn made of it.
+"""What follows a young prefix that several conversations share. A lone conversation has two at most: where a turn
+ended, its last partial block, and the block that the next turn made of it; short turns make some more.
 """
+
+LEAST_LEAVING = 1 / 8
+"""The part of LEAST_REQUESTS that must leave the main line behind a prefix, at the least, for it to be passed over.
+
+Where nearly all go on to the same blocks, those are one conversation, or one text with the prefix. Looking further
+down would spread nobody, and would give a conversation on a quiet fleet another home at every turn.
+"""
+
+MANY_BRANCHES = 16
+"""So many need no weighing: no conversation's turns end so often within one block."""
 
 COLD_FRACTION = 1 / 8
 """Parts below this fraction of the share asked for are not followed deeper."""
@@ -67,23 +77,24 @@ class Heat:
         return node.weight / max(1.0, self._total) if chain else 0.0
 
     def adaptive_key(self, chain: Sequence[bytes], share: float) -> bytes:
-        """The first block of `chain` (not empty) that fewer than `share` of the requests reach; else the last.
+        """The first block of `chain` (not empty) that fewer than `share` of the requests reach.
 
-        Before any popularity is known that is the first block.
+        Before any popularity is known that is the first block. Popular blocks above it from which nearly all requests
+        go on to it are not passed over: the first of these is the key.
         """
         warm, hot = share * self._total, self._least_requests * self._step
-        children, position, length = self._tree.root.children, 0, len(chain)
+        children, position, length, start = self._tree.root.children, 0, len(chain), 0
         while position < length:
             node = children.get(chain[position])
-            if node is None or node.weight < warm:
-                return chain[position]
-            if node.weight < hot and len(node.children) < LEAST_BRANCHES:
-                return chain[position]
+            if node is None or node.weight < warm or (node.weight < hot and len(node.children) < LEAST_BRANCHES):
+                break
             size = len(node.blocks)
             if position + size > length or chain[position + size - 1] != node.blocks[-1]:
-                return chain[min(length - 1, position + common_blocks(node.blocks, chain, position))]
+                break
             children, position = node.children, position + size
-        return chain[-1]
+            if _branches(node, warm if node.weight < hot else max(warm, LEAST_LEAVING * hot)):
+                start = position
+        return chain[min(start, length - 1)]
 
     def count(self, chain: Sequence[bytes], share: float) -> None:
         """Count one request; `share` is the one that keys are chosen by."""
@@ -127,3 +138,11 @@ class Heat:
             node.weight /= self._step
         self._total /= self._step
         self._step = 1.0
+
+
+def _branches(node: Node, least_weight: float) -> bool:
+    """Whether enough requests leave the main line behind a prefix, so that passing it over spreads them."""
+    children = node.children
+    if len(children) > MANY_BRANCHES:
+        return True
+    return node.weight - max([child.weight for child in children.values()], default=0.0) >= least_weight

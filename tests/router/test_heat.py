@@ -43,7 +43,7 @@ def test_a_chain_that_is_hot_to_its_end_is_keyed_by_its_last_block() -> None:
     for _ in range(50):
         heat.count(chain, SHARE)
     assert heat.adaptive_key(chain, SHARE) == chain[-1]
-    assert heat.adaptive_key(chain[:3], SHARE) == chain[2]
+    assert heat.adaptive_key(chain[:3], SHARE) == chain[0]  # nobody has left this prefix before its end
 
 
 def test_shares_follow_the_requests() -> None:
@@ -112,11 +112,35 @@ def test_a_system_prompt_of_a_few_conversations_is_passed_over_before_it_is_coun
 
 def test_one_conversation_on_a_quiet_fleet_keeps_its_key_at_every_turn() -> None:
     """Case B-09: each turn ends in a partial block that the next turn replaces; that is not a branch."""
-    heat, text = Heat(), build_chain(("conversation", 120))
+    heat, text = Heat(), build_chain(("conversation", 1000))
     keys = set()
-    for turn in range(1, 30):
+    for turn in range(1, 250):
         chain = [*text[: turn * 4], *build_chain((f"tail of turn {turn}", 1))]
         keys.add(heat.adaptive_key(chain, SHARE))
         heat.count(chain, SHARE)
     assert keys == {text[0]}
     heat.check_integrity()
+
+
+def test_short_turns_of_one_conversation_seldom_change_its_key() -> None:
+    """Several turns end within one block; only while next to nothing is known do they look like a fork."""
+    heat, text = Heat(), build_chain(("conversation", 200))
+    keys = []
+    for turn in range(1, 300):
+        chain = [*text[: 5 + turn // 2], *build_chain((f"tail of turn {turn}", 1))]
+        keys.append(heat.adaptive_key(chain, SHARE))
+        heat.count(chain, SHARE)
+    assert len(set(keys)) <= 8
+    assert len(set(keys[30:])) == 1
+
+
+def test_two_halves_of_the_traffic_behind_one_prefix_get_keys_of_their_own() -> None:
+    """Two tenants of one gateway's preamble: neither is the main line."""
+    heat = Heat()
+    one, other = (build_chain(("preamble", 2), (tenant, 8)) for tenant in ("one", "other"))
+    for turn in range(60):
+        for chain in (one, other):
+            heat.count([*chain, *build_chain((f"question {turn}", 1))], SHARE)
+    keys = {heat.adaptive_key([*chain, *build_chain(("new question", 1))], SHARE) for chain in (one, other)}
+    assert len(keys) == 2
+    assert keys.isdisjoint(one[:2])
