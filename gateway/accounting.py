@@ -51,8 +51,9 @@ class Accounts:
 class Bill:
     """One request's account, a context manager around its whole life.
 
-    Times are monotonic seconds. `status` is what the caller was told, or would have been. What is not known yet is
-    None or empty; metrics count an empty tenant or model as `other`.
+    Times are monotonic seconds. `request_id` is ours and unique; `shown_id` is what caller, worker and log know the
+    request by, perhaps the caller's own. `status` is what the caller was told, or would have been. What is not known
+    yet is None or empty; metrics count an empty tenant or model as `other`.
     """
 
     __slots__ = (
@@ -69,6 +70,7 @@ class Bill:
         "placement",
         "prompt",
         "request_id",
+        "shown_id",
         "status",
         "tenant",
         "tries",
@@ -83,7 +85,7 @@ class Bill:
         self._between_tokens: Histogram | None = None
         self._last_event_at: float | None = None
         self.opened_at = self._mark_at = accounts.clock()
-        self.request_id = request_id
+        self.request_id = self.shown_id = request_id
         self.status = 0
         self.finished_well = False
         self.error: str | None = None
@@ -225,7 +227,7 @@ class Bill:
     def _line(self, now: float) -> RequestLine:
         usage, placement = self.usage, self.placement
         return RequestLine(
-            request_id=self.request_id,
+            request_id=self.shown_id,
             tenant=self.tenant_name,
             model=self.model,
             code=self.status,

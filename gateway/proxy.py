@@ -62,7 +62,7 @@ class Proxy:
     async def handle(self, request: BaseRequest, endpoint: Endpoint, answer: ClientAnswer) -> None:
         """Answer one request; raises `GatewayError` when its caller is still to be told what is wrong."""
         with self._accounts.open(next(self._ids)) as bill:
-            shown_id = request_id_of(request) or bill.request_id
+            shown_id = bill.shown_id = request_id_of(request) or bill.request_id
             answer.fields = f"x-request-id: {shown_id}\r\n".encode("ascii")
             tenant = bill.tenant = self.identify(request)
             bill.stage("auth")

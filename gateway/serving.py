@@ -83,7 +83,7 @@ class Serving:
         base = self._fleet.base_model(model)
         if base not in self._loaded:
             if base not in self.names():
-                raise NoBackend("No worker has listed its models yet.")
+                raise NoBackend("No worker lists this model, but not all workers have listed theirs yet.")
             await self._load(base)
         adapter = model if model != base else None
         prompt = await self._prompts.prepare(base, source, salt=salt, rules=rules, adapter=adapter)

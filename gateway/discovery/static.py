@@ -31,7 +31,7 @@ def listed_backends(models: Mapping[str, Model]) -> Iterator[Listed]:
 def static_backends(models: Mapping[str, Model], worker_keys: Mapping[str, str]) -> tuple[Backend, ...]:
     """The workers in the order written; `worker_keys` are the keys behind the `api_key` references.
 
-    ValueError for a bad URL, for one name at two addresses, and for one address under two names.
+    ValueError for a bad URL, for one name at two addresses or with two settings, and for one address under two names.
     """
     found: dict[str, Backend] = {}
     for listed in listed_backends(models):
@@ -58,6 +58,8 @@ def _backend(listed: Listed, worker_keys: Mapping[str, str]) -> Backend:
 def _merged(known: Backend, again: Backend) -> Backend:
     if known.address != again.address:
         raise ValueError(f"{known.name} is the name of {known.address.url} already, and of {again.address.url} too")
+    if replace(known, models=again.models) != again:
+        raise ValueError(f"{known.name} is listed twice, with another weight, max_in_flight or api_key each time")
     return replace(known, models=known.models | again.models)
 
 

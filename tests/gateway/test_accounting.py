@@ -17,6 +17,8 @@ from gateway.tenants import Tenant
 from gateway.wire import Call, Endpoint, Usage
 from router.core import FleetView, Prompt, PromptSource, WorkerView
 from router.router import Router
+from tests.gateway.running_gateway import running_gateway
+from tests.gateway.scripted_worker import scripted_worker, until
 
 USAGE = Usage(prompt_tokens=128, completion_tokens=5, cached_tokens=64)
 
@@ -161,3 +163,14 @@ def test_a_second_try_does_not_count_the_gateways_own_time_again() -> None:
     assert books.count("overhead_seconds_count", stage="place") == 1
     assert (bill.tries, books.lines[0].backend) == (2, "w2")
     assert books.router.stats().in_flight == 0
+
+
+async def test_the_log_knows_a_request_by_the_id_that_its_caller_knows() -> None:
+    """The one that was echoed and forwarded, so that a complaint finds its line."""
+    lines: list[RequestLine] = []
+    async with scripted_worker() as worker, running_gateway(worker) as running:
+        running.gateway.server._proxy._accounts.write_line = lines.append
+        await running.ask(headers={"x-request-id": "req-of-theirs"})
+        minted = (await running.ask()).fields["x-request-id"]
+        await until(lambda: len(lines) == 2)
+        assert [line.request_id for line in lines] == ["req-of-theirs", minted]

@@ -364,3 +364,13 @@ def test_yaml_and_json_say_the_same(tmp_path):
     (tmp_path / "a.yaml").write_text(yaml.safe_dump(data))
     (tmp_path / "b.yaml").write_text(json.dumps(data))
     assert load_config(tmp_path / "a.yaml", ENVIRON) == load_config(tmp_path / "b.yaml", ENVIRON)
+
+
+def test_a_worker_listed_twice_must_say_the_same_each_time(tmp_path):
+    """Else one of the two would be dropped without a word."""
+    url = "http://127.0.0.1:8000"
+    twice = {
+        "m": {"backends": {"static": [url]}},
+        "n": {"backends": {"static": [{"url": url, "max_in_flight": 2}]}},
+    }
+    assert "listed twice" in mistake_with(tmp_path, models=twice).what
