@@ -58,9 +58,9 @@ class Router:
         """Choose a worker for `prompt` and take it as sent there.
 
         `request_id` is unique among the requests in flight: one that is there already is a retry, and its earlier
-        placement ends as if it had never been. `exclude` names workers that must not get it. `streams` False says
-        that the answer comes all at once, so that nobody sees its first token. Raises ValueError for an unknown
-        policy, or for two workers of one name.
+        placement is taken back, all but the blocks in that worker's directory. `exclude` names workers that must not
+        get it. `streams` False says that the answer comes all at once, so that nobody sees its first token. Raises
+        ValueError for an unknown policy, or for two workers of one name.
         """
         ask = Ask(prompt, request_id, tenant, policy or self.settings.policy, session, max_tokens, exclude)
         self._policy(ask.policy)
