@@ -145,9 +145,13 @@ class Timeouts(Section, frozen=True):
     """How long each phase of a request may take. No total: a stream may last as long as it moves."""
 
     connect_seconds: Annotated[Seconds, Meta(description="Until a worker accepts the connection.")] = 1.0
-    first_byte_seconds: Annotated[Seconds, Meta(description="Until a worker sends the first byte of its answer.")] = (
-        60.0
-    )
+    first_byte_seconds: Annotated[
+        Seconds,
+        Meta(
+            description="Until a worker sends the first byte of its answer; one that is not streamed comes only when "
+            "it is complete, so this bounds how long it may take."
+        ),
+    ] = 60.0
     idle_seconds: Annotated[Seconds, Meta(description="Between two pieces of a worker's answer.")] = 30.0
     drain_delay_seconds: Annotated[
         Annotated[float, Meta(ge=0)],

@@ -66,7 +66,10 @@ def test_another_tenant_finds_nothing_of_it(alpha, running):
 
 
 def test_the_turns_of_a_conversation_stay_at_one_worker_and_conversations_spread(alpha):
-    """Nine conversations of four turns: each has one home, and every worker is home to some."""
+    """Nine conversations of four turns: each has one home. Of forty, every worker is home to some.
+
+    The salt is new in each run, so homes are drawn anew: nine alone would miss a worker in one run of thirteen.
+    """
     homes = set()
     for number in range(9):
         turns, workers = ["Hello, this is the first thing I say."], set()
@@ -76,6 +79,7 @@ def test_the_turns_of_a_conversation_stay_at_one_worker_and_conversations_spread
             turns += [answer.choices[0].message.content, "And then? " * 20]
         assert len(workers) == 1
         homes |= workers
+    homes |= {ask(alpha, chat(f"Conversation {number}. {HEAD}", "Hello."), max_tokens=1)[1] for number in range(9, 40)}
     assert homes == set(NAMES)
 
 

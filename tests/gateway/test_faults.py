@@ -426,3 +426,19 @@ async def test_a_shutdown_while_a_worker_is_silent_is_a_503() -> None:
         answer = await asked
         assert (answer.status, answer.error["code"], answer.fields["retry-after"]) == (503, "gateway_shutdown", "1")
         assert len(worker.exchanges) == 1
+
+
+async def test_every_attempt_at_an_isolated_tenants_request_is_salted_alike() -> None:
+    """Rules of isolation, 4: never an unsalted body, on a retry either, and whatever the client says of salts."""
+    async with (
+        scripted_worker(reset_at_once) as bad,
+        scripted_worker() as good,
+        running_gateway(bad, good, policy="round_robin") as running,
+    ):
+        for number in range(4):
+            salt = {"cache_salt": None} if number % 2 else {}
+            assert (await running.ask(messages=[{"role": "user", "content": f"{number}"}], **salt)).status == 200
+        salts = [exchange.asked["cache_salt"] for worker in (bad, good) for exchange in worker.exchanges]
+        assert bad.exchanges
+        assert len(set(salts)) == 1
+        assert len(salts[0]) == 43
