@@ -123,9 +123,9 @@ async def test_the_start_says_what_fits():
     [
         (["--model", "/no/such.gguf"], "--model /no/such.gguf: no such file"),
         (["--simulated", "--num-gpu-blocks-override", "3"], "--num-gpu-blocks-override 3 is too small"),
-        (["--simulated", "--max-num-batched-tokens", "8"], "max_batched_tokens (8) is below max_sequences (256)"),
+        (["--simulated", "--max-num-batched-tokens", "8"], "--max-num-batched-tokens 8 is below --max-num-seqs 256"),
         (["--simulated", "--port", "99999"], "99999 is no port"),
-        (["--simulated", "--block-size", "0"], "0 is not a positive number"),
+        (["--simulated", "--block-size", "0"], "0 is not a whole number above 0"),
         (["--simulated-fixed-seconds", "1"], "need --simulated"),
         (["--simulated", "--no-such-flag"], "unrecognized arguments: --no-such-flag"),
     ],
