@@ -75,7 +75,12 @@ class Gateway:
         self._backends = static_backends(config.models, secrets.worker_keys)
         timeouts = config.timeouts
         self._upstream = Upstream(
-            Timeouts(timeouts.connect_seconds, timeouts.first_byte_seconds, timeouts.idle_seconds)
+            Timeouts(
+                timeouts.connect_seconds,
+                timeouts.first_byte_seconds,
+                timeouts.whole_answer_seconds,
+                timeouts.idle_seconds,
+            )
         )
         self.server = self._data_server(clock)
         self._admin = Admin(

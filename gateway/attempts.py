@@ -107,7 +107,7 @@ class Attempts:
         """One attempt. False asks for another worker; `GatewayError` ends the request."""
         try:
             connection = await self._upstream.attempt(
-                Target(worker.host, worker.port), request_head(job, worker), job.body
+                Target(worker.host, worker.port), request_head(job, worker), job.body, streams=job.call.stream
             )
         except UpstreamFault as fault:
             self._report(worker, fault)
@@ -174,6 +174,6 @@ def request_head(job: Job, worker: Worker) -> bytes:
 
 def debug_lines(placement: Placement) -> bytes:
     """Which worker answers and why, for tenants that may know."""
-    return f"x-homing-worker: {placement.worker}\r\nx-homing-reason: {placement.reason}\r\n".encode(
+    return f"x-homing-backend: {placement.worker}\r\nx-homing-reason: {placement.reason}\r\n".encode(
         "latin-1", "replace"
     )

@@ -121,25 +121,6 @@ class UnsupportedVersion(InvalidRequest):
     status = 505
 
 
-class RateLimited(GatewayError):
-    """Over a per-minute limit; `headers` carries `retry-after` and `retry-after-ms`."""
-
-    situation = "tokens or requests per minute"
-    status = 429
-    type = "rate_limit_error"
-    code = "rate_limit_exceeded"
-
-
-class BudgetSpent(GatewayError):
-    """The tenant's budget is used up; trying again does not help."""
-
-    situation = "budget spent"
-    status = 429
-    type = "insufficient_quota"
-    code = "insufficient_quota"
-    retry_hint = DO_NOT_RETRY
-
-
 class NoBackend(GatewayError):
     """No worker of this model is ready, or all are at their bound."""
 
@@ -147,15 +128,6 @@ class NoBackend(GatewayError):
     status = 503
     code = "no_backend"
     retry_hint = (("retry-after", "1"),)
-
-
-class Quarantined(GatewayError):
-    """This very request ended a worker before; it is not sent to another."""
-
-    situation = "quarantined request (it killed a worker)"
-    status = 503
-    code = "quarantined"
-    retry_hint = DO_NOT_RETRY
 
 
 class IsolationUnavailable(GatewayError):

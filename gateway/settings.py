@@ -147,11 +147,12 @@ class Timeouts(Section, frozen=True):
     connect_seconds: Annotated[Seconds, Meta(description="Until a worker accepts the connection.")] = 1.0
     first_byte_seconds: Annotated[
         Seconds,
-        Meta(
-            description="Until a worker sends the first byte of its answer; one that is not streamed comes only when "
-            "it is complete, so this bounds how long it may take."
-        ),
+        Meta(description="Until a worker sends the first byte of a streamed answer: its queue and its prefill."),
     ] = 60.0
+    whole_answer_seconds: Annotated[
+        Seconds,
+        Meta(description="The same for an answer that is not streamed, which a worker sends when it is complete."),
+    ] = 600.0
     idle_seconds: Annotated[Seconds, Meta(description="Between two pieces of a worker's answer.")] = 30.0
     drain_delay_seconds: Annotated[
         Annotated[float, Meta(ge=0)],

@@ -21,10 +21,14 @@ KEEP_IDLE_PER_WORKER: Final = 256
 
 
 class Timeouts(NamedTuple):
-    """Seconds allowed for the connection, for the first payload byte, and between two reads after it."""
+    """Seconds allowed for the connection, for the first payload byte, and between two reads after it.
+
+    An answer that is not streamed has its first byte when it is complete: `whole_answer_seconds` for that.
+    """
 
     connect_seconds: float
     first_byte_seconds: float
+    whole_answer_seconds: float
     idle_seconds: float
 
 
@@ -47,7 +51,7 @@ class Upstream:
         self._tick_seconds = min(0.5, min(timeouts.first_byte_seconds, timeouts.idle_seconds) / 10)
         self._closed = False
 
-    async def attempt(self, target: Target, head: bytes, body: bytes) -> Connection:
+    async def attempt(self, target: Target, head: bytes, body: bytes, *, streams: bool = True) -> Connection:
         """Send one request and wait for its first payload byte (or its end); raises `UpstreamFault`.
 
         The caller owns the connection from here on and must `release` it, whatever happens.
@@ -56,12 +60,12 @@ class Upstream:
         if connection is not None:
             idle_seconds = asyncio.get_running_loop().time() - connection.last_byte_at
             try:
-                return await self._exchange(connection, head, body)
+                return await self._exchange(connection, head, body, streams=streams)
             except UpstreamFault as fault:
                 stale = fault.cause is Cause.BROKE and not fault.answered and idle_seconds >= self._stale_after_seconds
                 if not stale:
                     raise
-        return await self._exchange(await self._connect(target), head, body)
+        return await self._exchange(await self._connect(target), head, body, streams=streams)
 
     def release(self, connection: Connection) -> None:
         """Give a connection back: kept when its exchange ended cleanly, closed at once otherwise."""
@@ -105,13 +109,13 @@ class Upstream:
                 if connection.closed or connection.busy or connection.target != target or connection in self._busy:
                     raise AssertionError(f"a kept connection to {target} is not idle there")
 
-    async def _exchange(self, connection: Connection, head: bytes, body: bytes) -> Connection:
+    async def _exchange(self, connection: Connection, head: bytes, body: bytes, *, streams: bool) -> Connection:
         self._busy.add(connection)
         self._watch()
         connection.send(
             head,
             body,
-            first_byte_seconds=self._timeouts.first_byte_seconds,
+            first_byte_seconds=self._timeouts.first_byte_seconds if streams else self._timeouts.whole_answer_seconds,
             idle_seconds=self._timeouts.idle_seconds,
         )
         try:

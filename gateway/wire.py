@@ -127,15 +127,15 @@ def parse_call(endpoint: Endpoint, body: bytes) -> Call:
     )
 
 
-def forward_body(call: Call, *, salt: str | None, ask_usage: bool, model: str | None = None) -> bytes:
+def forward_body(call: Call, *, salt: str | None, ask_usage: bool) -> bytes:
     """The body for the worker: the caller's own bytes when nothing differs, else the top level re-encoded.
 
-    `salt` becomes `cache_salt` (None removes one), `ask_usage` turns `stream_options.include_usage` on, `model`
-    renames the model. Nothing else changes, and every other value keeps its bytes and its place.
+    `salt` becomes `cache_salt` (None removes one), `ask_usage` turns `stream_options.include_usage` on. Nothing else
+    changes, and every other value keeps its bytes and its place.
     """
     salted = salt == call.cache_salt
     asked = not ask_usage or call.include_usage
-    if salted and asked and model in (None, call.model):
+    if salted and asked:
         return call.body
     fields = call.raw
     if not salted:
@@ -143,8 +143,6 @@ def forward_body(call: Call, *, salt: str | None, ask_usage: bool, model: str | 
     if not asked:
         options = msgspec.json.decode(fields["stream_options"]) if "stream_options" in fields else None
         _put(fields, "stream_options", {**(options or {}), "include_usage": True})
-    if model is not None:
-        _put(fields, "model", model)
     return _encode(fields)
 
 

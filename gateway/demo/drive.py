@@ -125,7 +125,7 @@ async def _ask(
     stream, worker, reason = _Stream(), None, None
     try:
         async with session.post(f"{target.url}/v1/chat/completions", json=body, headers=headers) as response:
-            worker, reason = response.headers.get("x-homing-worker"), response.headers.get("x-homing-reason")
+            worker, reason = response.headers.get("x-homing-backend"), response.headers.get("x-homing-reason")
             await _read(response, stream)
     except (aiohttp.ClientError, TimeoutError) as error:
         stream.error = type(error).__name__

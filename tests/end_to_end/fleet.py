@@ -53,7 +53,7 @@ def ask(api: openai.OpenAI, messages: Sequence[Mapping[str, str]], **fields: Any
     """A whole answer, and the worker that gave it."""
     fields = {"model": MODEL, "max_tokens": 8, "temperature": 0, **fields}
     raw = api.chat.completions.with_raw_response.create(messages=messages, **fields)
-    return raw.parse(), raw.headers["x-homing-worker"]
+    return raw.parse(), raw.headers["x-homing-backend"]
 
 
 def cached(answer: Any) -> int:

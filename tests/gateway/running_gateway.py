@@ -193,6 +193,7 @@ def build_tenants() -> dict[str, TenantSettings]:
 async def running_gateway(
     *workers: ScriptedWorker | int,
     first_byte: float = 5.0,
+    whole_answer: float | None = None,
     idle: float = 5.0,
     drain: float = 5.0,
     body_bytes: int = 32 * 2**20,
@@ -209,7 +210,13 @@ async def running_gateway(
         models={"m": Model(backends=Backends(static=static), policy=policy, adapters=["lora"])},
         tenants=build_tenants(),
         salt_secrets={"k1": "env:SALT"},
-        timeouts=Timeouts(first_byte_seconds=first_byte, idle_seconds=idle, drain_delay_seconds=0, drain_seconds=drain),
+        timeouts=Timeouts(
+            first_byte_seconds=first_byte,
+            whole_answer_seconds=whole_answer or first_byte,
+            idle_seconds=idle,
+            drain_delay_seconds=0,
+            drain_seconds=drain,
+        ),
         limits=Limits(body_bytes=body_bytes),
         probes=Probes(interval_seconds=probe_seconds, start_seconds=2.0),
     )

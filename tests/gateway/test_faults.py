@@ -249,6 +249,21 @@ async def test_a_stream_that_moves_is_never_cut() -> None:
         assert (answer.body.count(b"data:"), answer.whole) == (21, True)
 
 
+async def test_an_answer_that_is_not_streamed_may_take_longer_than_a_first_byte() -> None:
+    """A worker sends it when it is complete: it has a bound of its own, and is silent only beyond that."""
+
+    async def thoughtful(exchange: Exchange) -> None:
+        await asyncio.sleep(0.6)
+        await ordinary(exchange)
+
+    async with scripted_worker(thoughtful) as worker:
+        async with running_gateway(worker, first_byte=0.2, whole_answer=5.0) as running:
+            assert (await running.ask()).status == 200
+            assert (await running.ask(stream=True)).status == 504
+        async with running_gateway(worker, first_byte=5.0, whole_answer=0.2) as running:
+            assert (await running.ask()).status == 504
+
+
 async def test_an_overloaded_worker_is_passed_over() -> None:
     """Its 503 came before the first byte of an answer: another may have room."""
     async with (

@@ -275,7 +275,7 @@ async def test_only_a_tenant_that_may_sees_which_worker_answered() -> None:
     async with one_worker() as (running, _):
         debug = {"x-homing-debug": "1"}
         shown = (await running.ask(key="curious-key", headers=debug)).fields
-        assert (shown["x-homing-worker"], shown["x-homing-reason"]) == ("w1", "home")
+        assert (shown["x-homing-backend"], shown["x-homing-reason"]) == ("w1", "home")
         for hidden in (await running.ask(headers=debug), await running.ask(key="curious-key")):
             assert not any(name.startswith("x-homing") for name in hidden.fields)
 

@@ -66,7 +66,7 @@ async def events_in_pieces(exchange: Exchange) -> None:
 )
 async def test_a_reader_that_catches_up_at_once_gets_the_rest(script: Script, expected: bytes) -> None:
     """The worker is read on, instead of staying paused with no deadline until the client leaves."""
-    upstream = Upstream(Timeouts(1.0, 5.0, 5.0))
+    upstream = Upstream(Timeouts(1.0, 5.0, 5.0, 5.0))
     answer = ReaderWhoCatchesUp()
     accounts = Accounts(Metrics(CollectorRegistry()), time.monotonic)
     body = b'{"stream": true}'

@@ -46,7 +46,8 @@ async def upstream() -> AsyncIterator[Upstream]:
 
 
 def build_upstream(first_byte: float = 5.0, idle: float = 5.0, stale_after: float = 0.5, keep: float = 4.0) -> Upstream:
-    return Upstream(Timeouts(1.0, first_byte, idle), stale_after_seconds=stale_after, keep_idle_seconds=keep)
+    timeouts = Timeouts(1.0, first_byte, first_byte, idle)
+    return Upstream(timeouts, stale_after_seconds=stale_after, keep_idle_seconds=keep)
 
 
 async def ask(pool: Upstream, worker: ScriptedWorker, body: bytes = BODY) -> tuple[int, bytes]:

@@ -242,11 +242,6 @@ def test_a_salt_replaces_the_callers_own() -> None:
     assert "cache_salt" not in json.loads(forward_body(chat(cache_salt="mine"), salt=None, ask_usage=False))
 
 
-def test_a_model_can_be_renamed_for_the_worker() -> None:
-    """An alias at the gateway is another name at the worker."""
-    assert json.loads(forward_body(chat(), salt=None, ask_usage=False, model="other"))["model"] == "other"
-
-
 @given(extra=st.dictionaries(st.text(min_size=1, max_size=10), json_values, max_size=6), salted=st.booleans())
 def test_whatever_else_a_request_holds_arrives_unchanged(extra: dict[str, Any], salted: bool) -> None:
     """Row E9, over arbitrary JSON under arbitrary names."""

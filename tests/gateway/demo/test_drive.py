@@ -31,7 +31,7 @@ async def ask(*events, status=200):
         seen.append((request.headers["authorization"], await request.json()))
         if status != 200:
             return web.json_response(ERROR, status=status)
-        response = web.StreamResponse(headers={"x-homing-worker": "worker-2", "x-homing-reason": "home"})
+        response = web.StreamResponse(headers={"x-homing-backend": "worker-2", "x-homing-reason": "home"})
         await response.prepare(request)
         for event in events:
             data = event if isinstance(event, str) else json.dumps(event)
