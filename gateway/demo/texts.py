@@ -19,12 +19,12 @@ CITIES = ("Oslo", "Porto", "Graz", "Lyon", "Gdansk", "Turin", "Aarhus", "Bilbao"
 
 
 def shop_system_prompt() -> str:
-    """A support helper's rules, about 600 tokens."""
+    """A support helper's rules, about 550 tokens."""
     rules = [
         f"Rule {number}. A {product} may be sent back within {14 + number} days if its box is whole; "
         f"for a broken {product} offer a new one first and a refund second, "
         f"and name the shelf code S-{number}{number + 3}."
-        for number, product in enumerate((PRODUCTS * 2)[:12], 1)
+        for number, product in enumerate((PRODUCTS * 2)[:11], 1)
     ]
     return "\n".join(["You are the support helper of a small household shop. Answer in two sentences.", *rules])
 
@@ -69,11 +69,11 @@ def tool_result(step: int) -> str:
 
 
 def agent_system_prompt() -> str:
-    """A coding agent's rules, about 500 tokens."""
+    """A coding agent's rules, about 270 tokens."""
     rules = [
         f"Step rule {number}: before stage {number} read the log of stage {number - 1}, name the first warning, "
         "and change one file at a time."
-        for number in range(1, 17)
+        for number in range(1, 9)
     ]
     return "\n".join(["You are a build agent. Say in one sentence what to run next.", *rules])
 
