@@ -215,9 +215,11 @@ def test_explain_on_the_admin_port_says_who_would_get_a_request_and_why(running,
 
 def test_the_metrics_tell_affinity_and_cache_apart(running, alpha):
     """Both families exist, with the tenant that asked."""
-    ask(alpha, chat(HEAD, "Count me."))
+    for _ in range(2):  # the second one finds the first one's blocks
+        ask(alpha, chat(HEAD, "Count me."))
     for family in ("affinity_placements_total", "cached_tokens_total", "prompt_tokens_total", "placements_total"):
-        assert metric(running, rf"homing_{family}\{{") > 0
+        pattern = rf"homing_{family}\{{"
+        wait_for(lambda pattern=pattern: metric(running, pattern) > 0, seconds=5, what=family)
     assert metric(running, r"homing_backend_up") == 3
 
 
