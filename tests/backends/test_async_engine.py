@@ -204,9 +204,13 @@ async def test_a_dead_engine_answers_everybody_at_once():
 async def test_stopping_ends_open_answers_with_an_error():
     """Nobody hangs on a worker that shuts down."""
     async with running_engine() as rig:
+        rig.gate.shut()
         open_answer = asyncio.create_task(ask(rig, build_request(max_tokens=400)))
-        await rig.until_stats(lambda stats: stats.running == 1)
-        await rig.thread.stop()
+        await rig.gate.holds_a_step()
+        stopping = asyncio.create_task(rig.thread.stop())
+        await asyncio.sleep(0)  # the task asks; the engine hears it when its step is over
+        rig.gate.open()
+        await stopping
         with pytest.raises(ServerClosingError):
             await open_answer
         with pytest.raises(ServerClosingError):
