@@ -167,8 +167,7 @@ class AsyncEngine:
             while self._obey():
                 if self._engine.has_work:
                     self._step()
-                else:
-                    self._watch(self._engine.stats())
+                self._watch(self._engine.stats())
         except Exception:
             logger.exception("The engine died; restart this worker")
             self._post(self._ended, EngineDeadError("The engine died; restart this worker."))
@@ -186,16 +185,13 @@ class AsyncEngine:
         return True
 
     def _step(self) -> None:
-        """One step; the figures are brought up to date before anybody hears of it, so that nobody finds them behind."""
         try:
             deltas = self._engine.step()
         except StepFailedError as error:
-            self._watch(self._engine.stats())
             logger.exception("A step failed; its requests are lost, the others go on")
             self._room.leave(error.request_ids)
             self._tell(error.request_ids, GenerationFailedError("The model failed on this request."))
             return
-        self._watch(self._engine.stats())
         if deltas:
             self._room.leave(delta.request_id for delta in deltas)
             self._post(self._deliver, deltas)

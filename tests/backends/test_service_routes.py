@@ -71,6 +71,7 @@ async def test_the_metrics_page_is_prometheus_text_and_counts_tokens():
     async with running_worker("--block-size", "16") as running:
         for _ in range(2):
             await running.complete([5] * 100, max_tokens=3)
+        await running.until_metric("generation_tokens_total", lambda tokens: tokens == 6)
         async with running.client.get("/metrics") as response:
             assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
             page = await response.text()
@@ -123,7 +124,7 @@ async def test_tokenising_refuses_what_is_no_text():
 
 async def test_the_cache_is_reset_only_between_answers():
     """H-09: false during a stream and nothing cleared; true after it; the next same prompt hits nothing."""
-    async with running_worker("--enable-dev-routes") as running:
+    async with running_worker("--enable-dev-routes", "--simulated-seconds-per-token", "0.005") as running:
         prompt = [5] * 100
         await running.complete(prompt, max_tokens=1)
         async with running.client.post(
