@@ -123,9 +123,7 @@ async def test_tokenising_refuses_what_is_no_text():
             assert (status, answer["error"]["param"]) == (400, param)
 
 
-@pytest.mark.xfail(
-    strict=False, reason="order-dependent: the reset was seen to succeed during a stream; not yet understood"
-)
+@pytest.mark.xfail(strict=False, reason="reset was seen to succeed during a stream")
 async def test_the_cache_is_reset_only_between_answers():
     """H-09: false during a stream and nothing cleared; true after it; the next same prompt hits nothing."""
     async with running_worker("--enable-dev-routes", "--simulated-seconds-per-token", "0.005") as running:
