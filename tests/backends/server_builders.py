@@ -30,9 +30,13 @@ COMPLETIONS = "/v1/completions"
 
 
 class Gate:
-    """The time a step takes, in the test's hands: shut, the engine stands inside its step."""
+    """The time a step takes, in the test's hands: shut, the engine stands inside its step.
+
+    Open, a step takes `pace_seconds`: nothing, unless a test wants an answer to be still under way a little later.
+    """
 
     def __init__(self) -> None:
+        self.pace_seconds = 0.0
         self._open = threading.Event()
         self._open.set()
         self._held = False
@@ -42,6 +46,8 @@ class Gate:
         if not self._open.wait(30):
             raise TimeoutError("the test forgot to open its gate")
         self._held = False
+        if self.pace_seconds:
+            time.sleep(self.pace_seconds)
 
     async def holds_a_step(self) -> None:
         """Wait until the engine stands at the shut gate."""
