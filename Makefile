@@ -27,8 +27,8 @@ $(STAMP): pyproject.toml Makefile
 demo: $(STAMP) ## one gateway, three real workers, the same load under round_robin and homing; writes demo.json
 	$(BIN)/homing demo --json demo.json
 
-test: $(STAMP) ## every test, with coverage of router/ and gateway/; one that fails is run once more, and said
-	$(BIN)/python -m pytest -n 2 --reruns 1 --cov --cov-report=term:skip-covered --cov-fail-under=85
+test: $(STAMP) ## every test, with coverage of router/ and gateway/
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered --cov-fail-under=85
 
 lint: $(STAMP) ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

@@ -167,7 +167,8 @@ class AsyncEngine:
             while self._obey():
                 if self._engine.has_work:
                     self._step()
-                self._watch(self._engine.stats())
+                else:
+                    self._watch(self._engine.stats())
         except Exception:
             logger.exception("The engine died; restart this worker")
             self._post(self._ended, EngineDeadError("The engine died; restart this worker."))
@@ -185,13 +186,16 @@ class AsyncEngine:
         return True
 
     def _step(self) -> None:
+        """One step; the figures are up to date before anybody hears of it, so that nobody finds them behind."""
         try:
             deltas = self._engine.step()
         except StepFailedError as error:
+            self._watch(self._engine.stats())
             logger.exception("A step failed; its requests are lost, the others go on")
             self._room.leave(error.request_ids)
             self._tell(error.request_ids, GenerationFailedError("The model failed on this request."))
             return
+        self._watch(self._engine.stats())
         if deltas:
             self._room.leave(delta.request_id for delta in deltas)
             self._post(self._deliver, deltas)

@@ -71,7 +71,6 @@ async def test_the_metrics_page_is_prometheus_text_and_counts_tokens():
     async with running_worker("--block-size", "16") as running:
         for _ in range(2):
             await running.complete([5] * 100, max_tokens=3)
-        await running.until_metric("generation_tokens_total", lambda tokens: tokens == 6)
         async with running.client.get("/metrics") as response:
             assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
             page = await response.text()
