@@ -18,11 +18,12 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from backends.accounts import EngineStats
 from backends.admission import Admission, WaitingRoom
 from backends.api_errors import ApiError, BadRequestError, EngineDeadError, GenerationFailedError, ServerClosingError
-from backends.types import Delta, EngineStats, GenerationRequest, RequestRefusedError, StepFailedError
+from backends.types import Delta, GenerationRequest, RequestRefusedError, StepFailedError
 
 logger = logging.getLogger("homing.worker")
 
@@ -104,7 +105,7 @@ class AsyncEngine:
         self._room = WaitingRoom(admission)
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._answers: dict[str, OpenAnswer] = {}
-        self._replies: set[asyncio.Future[bool]] = set()
+        self._replies: set[asyncio.Future[Any]] = set()
         self._end: ApiError | None = None
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -142,16 +143,20 @@ class AsyncEngine:
             if not answer.finished:
                 self._inbox.put(partial(self._forget, answer.request_ids))
 
-    async def reset_prefix_cache(self) -> bool:
-        """Forget all cached blocks; False, and nothing done, while any is in use."""
+    async def call(self, command: Callable[[], Result]) -> Result:
+        """Run `command` in the engine's thread, between two steps; its result, or what it raised."""
         self._require_alive()
-        reply: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        reply: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._replies.add(reply)
-        self._inbox.put(lambda: self._post(_settle, reply, self._engine.reset_prefix_cache()))
+        self._inbox.put(partial(self._carry_out, command, reply))
         try:
             return await reply
         finally:
             self._replies.discard(reply)
+
+    async def reset_prefix_cache(self) -> bool:
+        """Forget all cached blocks; False, and nothing done, while any is in use."""
+        return await self.call(self._engine.reset_prefix_cache)
 
     def _require_alive(self) -> None:
         if self._end is not None:
@@ -184,6 +189,12 @@ class AsyncEngine:
                 if self._inbox.empty():
                     break
         return True
+
+    def _carry_out(self, command: Callable[[], Result], reply: asyncio.Future[Result]) -> None:
+        try:
+            self._post(_settle, reply, command())
+        except Exception as error:  # noqa: BLE001 - whoever asked decides what it means
+            self._post(_refuse, reply, error)
 
     def _step(self) -> None:
         """One step; the figures are up to date before anybody hears of it, so that nobody finds them behind."""
@@ -258,6 +269,11 @@ class AsyncEngine:
                 reply.set_exception(self._end)
 
 
-def _settle(reply: asyncio.Future[bool], value: bool) -> None:
+def _settle(reply: asyncio.Future[Result], value: Result) -> None:
     if not reply.done():
         reply.set_result(value)
+
+
+def _refuse(reply: asyncio.Future[Result], error: Exception) -> None:
+    if not reply.done():
+        reply.set_exception(error)

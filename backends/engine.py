@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from backends.accounts import EngineStats, NoObserver, Observer
 from backends.answer import Answer
 from backends.block_pool import BlockPool
 from backends.detokenise import Decoder
@@ -18,10 +19,7 @@ from backends.sequence import Sequence
 from backends.types import (
     Delta,
     EngineConfig,
-    EngineStats,
     GenerationRequest,
-    NoObserver,
-    Observer,
     RequestRefusedError,
     Runner,
     SampledToken,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from backends.accounts import FinishedRequest, Observer
 from backends.sequence import Sequence
-from backends.types import FinishedRequest, Observer
 
 
 class Ledger:

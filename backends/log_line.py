@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from backends.types import EngineStats
+from backends.accounts import EngineStats
 
 logger = logging.getLogger("homing.worker")
 

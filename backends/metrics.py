@@ -15,7 +15,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from backends.types import EngineStats, FinishedRequest
+from backends.accounts import EngineStats, FinishedRequest
 
 LABELS = ("model_name", "engine")
 ENGINE = "0"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,12 +65,28 @@ class TorchRunner:
     @torch.inference_mode()
     def execute(self, batch: Batch) -> list[SampledToken | None]:
         """Compute every item; the next token for those that sample, None for the others, in the batch's order."""
+        if batch.copies:
+            self.cache.copy([copy.source for copy in batch.copies], [copy.target for copy in batch.copies])
         if not batch.items:
             return []
         logits = self.model.forward(build_step(batch, self.cache.block_tokens), self.cache.layers)
         draws = [Draw(item.sequence.sampling, item.output_index) for item in batch.items if item.samples]
         tokens = iter(choose_tokens(logits, draws))
         return [next(tokens) if item.samples else None for item in batch.items]
+
+    def read_blocks(self, block_ids: Sequence[int]) -> list[bytes]:
+        """See `Runner.read_blocks`."""
+        return self.cache.read(block_ids)
+
+    def write_blocks(self, block_ids: Sequence[int], payloads: Sequence[bytes | memoryview]) -> None:
+        """See `Runner.write_blocks`."""
+        self.cache.write(block_ids, payloads)
+
+    @property
+    def kv_digest(self) -> str:
+        """See `Runner.kv_digest`."""
+        identity = (self.model.identity, str(self.model.dtype), self.cache.block_tokens, "keys, values by layer")
+        return sha256(repr(identity).encode()).hexdigest()[:12]
 
 
 class LoadedModel(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 from backends.types import Batch, SampledToken, ScheduledSequence
 
@@ -31,6 +32,10 @@ class Timing:
         return self.fixed_seconds + (prefill_tokens / rate if rate else 0.0) + sampled_tokens * self.seconds_per_token
 
 
+PAYLOAD_BYTES = 8
+"""What stands in for the K/V of a block."""
+
+
 class SimulatedRunner:
     """Implements `Runner`: sleeps for the step, then continues each answer with the next token of `text_ids`.
 
@@ -54,12 +59,32 @@ class SimulatedRunner:
         self.vocab_size = vocab_size
         self._timing = timing
         self._sleep = sleep
+        self._kept: list[bytes] = []
         self._text_ids = text_ids
         self._end_id = end_id
         self._answer_tokens = answer_tokens
+        self._block_tokens = 0
 
     def allocate(self, num_blocks: int, block_tokens: int) -> None:
-        """Nothing to allocate: nobody computes."""
+        """A few bytes for each block: nobody computes, but what is moved can be told apart."""
+        self._block_tokens = block_tokens
+        self._kept = [block_id.to_bytes(PAYLOAD_BYTES, "little") for block_id in range(num_blocks)]
+
+    def read_blocks(self, block_ids: Sequence[int]) -> list[bytes]:
+        """The stand-ins of the blocks' K/V."""
+        return [self._kept[block_id] for block_id in block_ids]
+
+    def write_blocks(self, block_ids: Sequence[int], payloads: Sequence[bytes | memoryview]) -> None:
+        """Put stand-ins back."""
+        for block_id, payload in zip(block_ids, payloads, strict=True):
+            if len(payload) != PAYLOAD_BYTES:
+                raise ValueError(f"a block of {len(payload)} bytes was given, {PAYLOAD_BYTES} are needed")
+            self._kept[block_id] = bytes(payload)
+
+    @property
+    def kv_digest(self) -> str:
+        """All simulated workers of one block size are alike."""
+        return sha256(f"simulated\0{self._block_tokens}".encode()).hexdigest()[:12]
 
     def execute(self, batch: Batch) -> list[SampledToken | None]:
         """Sleep as long as the step takes, then give each sampling item its next token."""

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from backends.retention import ORDINARY, CachePolicy
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
@@ -15,6 +17,12 @@ class SamplingParams:
     `min_p` 0 are off; `min_p` is the least probability, as a share of the best token's. `logprobs` None gives none, k
     gives the chosen token's and the k best. `n` is the number of independent answers. A `stop` string ends the text
     before itself, and so does a token of `stop_token_ids`. `skip_special_tokens` keeps special tokens out of the text.
+
+    `max_tokens` 0 computes and caches the prompt and answers nothing (finish reason "length"). No end or stop token
+    is chosen before `min_tokens`. `presence_penalty` and `frequency_penalty` are subtracted per output token as
+    OpenAI defines them, `repetition_penalty` divides (prompt and output tokens; 1 is off). `logit_bias` pairs are
+    (token id, added to its logit). `prompt_logprobs` k gives every prompt token's logprob and the k best; such a
+    request does not read the prefix cache.
     """
 
     max_tokens: int | None = None
@@ -29,6 +37,12 @@ class SamplingParams:
     min_p: float = 0.0
     stop_token_ids: tuple[int, ...] = ()
     skip_special_tokens: bool = True
+    min_tokens: int = 0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    prompt_logprobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +50,9 @@ class GenerationRequest:
     """One prompt to be continued. `arrival_seconds` is on the engine's clock.
 
     `cache_salt` and `adapter` separate cached blocks: equal prompts share only where both are equal. `adapter` names
-    the adapter and its content (path or revision), so that a new adapter under an old name shares nothing.
+    the adapter and its content (path or revision), so that a new adapter under an old name shares nothing. A lower
+    `priority` runs first where the scheduler goes by priority. `partition` names the share of the pool that pays for
+    the blocks, "" the common rest. `reads_cache` False computes everything anew (and still stores it).
     """
 
     request_id: str
@@ -45,6 +61,10 @@ class GenerationRequest:
     cache_salt: str | None = None
     adapter: str | None = None
     arrival_seconds: float = 0.0
+    priority: int = 0
+    cache: CachePolicy = ORDINARY
+    partition: str = ""
+    reads_cache: bool = True
 
 
 class SequenceState(Protocol):
@@ -104,10 +124,18 @@ class ScheduledSequence(NamedTuple):
         return len(self.sequence.token_ids) - self.sequence.prompt_tokens
 
 
+class BlockCopy(NamedTuple):
+    """Copy on write: the K/V of block `source` are to be in block `target` before anything is computed."""
+
+    source: int
+    target: int
+
+
 class Batch(NamedTuple):
-    """What one step runs. No two items are of the same sequence."""
+    """What one step runs. No two items are of the same sequence. `copies` are carried out before the items."""
 
     items: Sequence[ScheduledSequence]
+    copies: Sequence[BlockCopy] = ()
 
     @property
     def token_count(self) -> int:
@@ -116,11 +144,15 @@ class Batch(NamedTuple):
 
 
 class SampledToken(NamedTuple):
-    """A chosen token; `top` holds the best (token id, logprob) pairs, best first, when logprobs were asked."""
+    """A chosen token; `top` holds the best (token id, logprob) pairs, best first, when logprobs were asked.
+
+    `rank` is the token's place among all by logprob, from 1, where logprobs were asked.
+    """
 
     token_id: int
     logprob: float | None = None
     top: tuple[tuple[int, float], ...] = ()
+    rank: int | None = None
 
 
 class Runner(Protocol):
@@ -136,7 +168,20 @@ class Runner(Protocol):
     def execute(self, batch: Batch) -> list[SampledToken | None]:
         """Compute every item, all K/V of a layer written before its attention; one result per item, in order.
 
-        None for an item whose `samples` is False.
+        None for an item whose `samples` is False. The batch's copies are carried out first.
+        """
+
+    def read_blocks(self, block_ids: Sequence[int]) -> list[bytes]:
+        """The K/V of each block as bytes, the same layout always; all of them have equal length."""
+
+    def write_blocks(self, block_ids: Sequence[int], payloads: Sequence[bytes | memoryview]) -> None:
+        """Put back what `read_blocks` gave, each into its block; ValueError for a payload of another length."""
+
+    @property
+    def kv_digest(self) -> str:
+        """12 hex digits of everything that makes K/V bytes comparable: model and weights, dtype, layout, block size.
+
+        Equal digests mean that one runner's payloads are another's; read after `allocate`.
         """
 
 
@@ -190,88 +235,6 @@ class EngineConfig:
                 f"max_batched_tokens ({self.max_batched_tokens}) is below max_sequences ({self.max_sequences}): "
                 "some running sequences would get no token"
             )
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStats:
-    """The engine's gauges now and its counters since start.
-
-    Prefix queries and hits are in tokens and leave out lookups repeated after a preemption. `recent_hit_rate` is
-    0..1 over the last 1,000 requests. `kv_usage` is 0..1 of the usable blocks. `prompt_tokens` counts whole prompts
-    when their first token comes, `cached_prompt_tokens` the part of them that was not computed.
-    """
-
-    running: int
-    waiting: int
-    num_blocks: int
-    free_blocks: int
-    kv_usage: float
-    prefix_queries: int
-    prefix_hits: int
-    recent_hit_rate: float
-    prompt_tokens: int
-    cached_prompt_tokens: int
-    generation_tokens: int
-    preemptions: int
-
-
-@dataclass(frozen=True, slots=True)
-class FinishedRequest:
-    """One answer's account, in tokens and seconds, told to the observer once.
-
-    queue = arrival to first scheduled, prefill = to first token, decode = first to last token, inference = prefill +
-    decode, e2e = arrival to last token. Phases never reached are 0.
-    """
-
-    request_id: str
-    finish_reason: str
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
-    max_tokens: int
-    n: int
-    preemptions: int
-    queue_seconds: float
-    prefill_seconds: float
-    decode_seconds: float
-    e2e_seconds: float
-
-    @property
-    def inference_seconds(self) -> float:
-        """From first scheduled to last token."""
-        return self.prefill_seconds + self.decode_seconds
-
-
-class Observer(Protocol):
-    """Who wants to know about timing; called inside the step, so it must be quick and never raise."""
-
-    def first_token(self, request_id: str, seconds: float) -> None:
-        """Seconds from arrival to the first token."""
-
-    def next_token(self, request_id: str, seconds: float) -> None:
-        """Seconds since the answer's previous token."""
-
-    def finished(self, request: FinishedRequest) -> None:
-        """An answer ended, for whatever reason."""
-
-    def stepped(self, scheduled_tokens: int, preempted: int) -> None:
-        """A step ran: tokens in its batch, sequences preempted for it."""
-
-
-class NoObserver:
-    """Observes nothing."""
-
-    def first_token(self, request_id: str, seconds: float) -> None:
-        """Nothing."""
-
-    def next_token(self, request_id: str, seconds: float) -> None:
-        """Nothing."""
-
-    def finished(self, request: FinishedRequest) -> None:
-        """Nothing."""
-
-    def stepped(self, scheduled_tokens: int, preempted: int) -> None:
-        """Nothing."""
 
 
 class RequestRefusedError(ValueError):

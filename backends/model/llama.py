@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import NamedTuple
 
 import torch
@@ -35,6 +36,7 @@ class Llama:
         self.kernels = kernels
         self.dtype = weights.embedding.dtype
         self.size_bytes = weights.size_bytes
+        self.identity = _identity(config, weights)
         self._embedding = weights.embedding
         self._layers = tuple(_prepared(layer) for layer in weights.layers)
         self._final_norm = weights.final_norm
@@ -84,6 +86,12 @@ def rope_frequencies(config: LlamaConfig, divisors: Tensor | None) -> Tensor:
     exponents = torch.arange(0, config.head_size, 2, dtype=torch.int64).float() / config.head_size
     frequencies = 1.0 / config.rope_base**exponents
     return frequencies if divisors is None else frequencies / divisors
+
+
+def _identity(config: LlamaConfig, weights: LlamaWeights) -> str:
+    """The same for the same shape and weights: a digest over the configuration and the start of every tensor."""
+    parts = [tensor.flatten()[:1024].float().cpu().numpy().tobytes() for tensor in weights.tensors()]
+    return sha256(repr(config).encode() + b"".join(parts)).hexdigest()
 
 
 def _prepared(weights: LayerWeights) -> _Layer:

@@ -8,6 +8,7 @@ from collections.abc import Sequence as Items
 from hashlib import sha256
 from zlib import crc32
 
+from backends.accounts import FinishedRequest
 from backends.answer import Answer
 from backends.block_pool import BlockPool
 from backends.engine import Engine
@@ -18,7 +19,6 @@ from backends.types import (
     Batch,
     Delta,
     EngineConfig,
-    FinishedRequest,
     GenerationRequest,
     SampledToken,
     SamplingParams,

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from backends.accounts import EngineStats
 from backends.admission import Admission
 from backends.api_errors import (
     BadRequestError,
@@ -21,7 +22,7 @@ from backends.api_errors import (
 from backends.async_engine import AsyncEngine, OpenAnswer
 from backends.engine import Engine
 from backends.simulated import Timing
-from backends.types import Batch, Delta, EngineConfig, EngineStats, GenerationRequest, SampledToken, SamplingParams
+from backends.types import Batch, Delta, EngineConfig, GenerationRequest, SampledToken, SamplingParams
 from router.tokenise import bytes_tokeniser
 from tests.backends.server_builders import FailingRunner, Gate
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from backends.accounts import NoObserver, Observer
 from backends.ledger import Ledger
-from backends.types import NoObserver, Observer
 from tests.backends.core_builders import Notes, build_sequence
 
 

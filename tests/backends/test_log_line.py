@@ -7,8 +7,8 @@ import logging
 import re
 from contextlib import suppress
 
+from backends.accounts import EngineStats
 from backends.log_line import Pulse, Sample, log_line
-from backends.types import EngineStats
 
 VLLM_FORM = re.compile(
     r"Engine 000: Avg prompt throughput: \d+\.\d tokens/s, Avg generation throughput: \d+\.\d tokens/s, "

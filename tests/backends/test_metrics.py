@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from backends.accounts import FinishedRequest
 from backends.metrics import WorkerMetrics, token_buckets
-from backends.types import FinishedRequest
 from tests.backends.server_builders import FIXTURES
 from tests.backends.test_log_line import build_stats
 

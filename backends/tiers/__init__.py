@@ -1,0 +1,1 @@
+"""Where cached blocks go when the pool needs their place, and where they come back from."""

@@ -1,0 +1,60 @@
+"""What the scheduler may ask of the tiers: bring blocks back, and say how far that is. It never waits for an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from backends.hashing import BlockKey
+
+
+class FetchState(Enum):
+    """vLLM's lookup states: nothing worth bringing, on its way, here."""
+
+    MISS = "miss"
+    PENDING = "pending"
+    HIT = "hit"
+
+
+class Fetched(NamedTuple):
+    """How a fetch stands. With HIT, `payloads` has the verified K/V of the first blocks asked for, in chain order.
+
+    A payload is what `Runner.read_blocks` gave for that block, byte for byte. `source` names the slowest tier that
+    took part ("host", "disk", "redis").
+    """
+
+    state: FetchState
+    payloads: Sequence[bytes | memoryview] = ()
+    source: str = "host"
+
+
+MISS = Fetched(FetchState.MISS)
+PENDING = Fetched(FetchState.PENDING)
+
+
+class Offload(Protocol):
+    """The tiers together. Engine thread only; nothing here blocks on a disk or a network."""
+
+    def fetch(self, request_id: str, keys: Sequence[BlockKey]) -> Fetched:
+        """Start bringing the longest beginning of `keys` that the tiers hold, or say how that stands.
+
+        `keys` are the blocks of one request, in chain order, from the first one that the pool lacks. The first call
+        for a request starts the fetch, the later ones (with the same first key) ask after it. A fetch that would take
+        longer than computing the blocks, that failed, or that read something broken, is a MISS, for good. With
+        another first key the fetch starts anew.
+        """
+
+    def forget(self, request_id: str) -> None:
+        """The request was admitted or is gone: what was brought for it may go."""
+
+
+class NoOffload:
+    """No tiers: everything is a miss."""
+
+    def fetch(self, request_id: str, keys: Sequence[BlockKey]) -> Fetched:  # noqa: ARG002 - the protocol's
+        """A miss."""
+        return MISS
+
+    def forget(self, request_id: str) -> None:
+        """Nothing."""
