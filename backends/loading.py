@@ -69,7 +69,7 @@ def _simulated(options: argparse.Namespace) -> Loaded:
 
 def _model(options: argparse.Namespace) -> Loaded:
     # The only place that leads to torch: importing it takes seconds, and a simulated worker does without.
-    from backends.runner import find_model, load_model
+    from backends.model_loading import find_model, load_model
 
     root = str(find_model(options.model))
     runner, text = load_model(options.model, dtype=options.dtype, threads=options.threads)

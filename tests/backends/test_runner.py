@@ -12,7 +12,8 @@ from backends.model.config import ModelRefusedError
 from backends.model.dtypes import choose_dtype, multiplies_bfloat16
 from backends.model.linear import can_prepack, make_linear
 from backends.model.llama import Llama
-from backends.runner import TorchRunner, find_model, load_model
+from backends.model_loading import find_model, load_model
+from backends.runner import TorchRunner
 from backends.types import Batch, Runner, SamplingParams, ScheduledSequence
 from tests.backends.tensor_builders import TINY, build_runner, build_sequence, build_weights, generate
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from backends.engine import Engine
-from backends.runner import LoadedModel, load_model
+from backends.model_loading import LoadedModel, load_model
 from backends.types import EngineConfig, GenerationRequest, SamplingParams
 from router.tokenise import find_smollm2
 
