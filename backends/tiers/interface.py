@@ -34,7 +34,14 @@ PENDING = Fetched(FetchState.PENDING)
 
 
 class Offload(Protocol):
-    """The tiers together. Engine thread only; nothing here blocks on a disk or a network."""
+    """The tiers together. Engine thread only; nothing here blocks on a disk or a network, except `start` and `wait`.
+
+    The engine calls `start` once its runner has memory, `stepped` after each step, `wait` when a step had nothing to
+    compute because everybody who waits has a fetch on its way.
+    """
+
+    def start(self) -> None:
+        """The runner's memory is there: open the tiers, take stock of what they hold. ValueError for what cannot be."""
 
     def fetch(self, request_id: str, keys: Sequence[BlockKey]) -> Fetched:
         """Start bringing the longest beginning of `keys` that the tiers hold, or say how that stands.
@@ -48,13 +55,40 @@ class Offload(Protocol):
     def forget(self, request_id: str) -> None:
         """The request was admitted or is gone: what was brought for it may go."""
 
+    def seen(self, keys: Sequence[BlockKey]) -> None:
+        """An admitted request found these in the pool: what is asked for again and again is worth keeping."""
+
+    def stepped(self, computed_tokens: int, seconds: float) -> None:
+        """A step is over; what computing costs is measured by it. Told in order, also when nothing was computed."""
+
+    def wait(self, timeout_seconds: float) -> None:
+        """Return when a fetch got on, at the latest after `timeout_seconds`; only for when nothing else is to do."""
+
+    def reset(self) -> None:
+        """Forget everything in every tier, and what is on its way."""
+
 
 class NoOffload:
     """No tiers: everything is a miss."""
+
+    def start(self) -> None:
+        """Nothing."""
 
     def fetch(self, request_id: str, keys: Sequence[BlockKey]) -> Fetched:  # noqa: ARG002 - the protocol's
         """A miss."""
         return MISS
 
     def forget(self, request_id: str) -> None:
+        """Nothing."""
+
+    def seen(self, keys: Sequence[BlockKey]) -> None:
+        """Nothing."""
+
+    def stepped(self, computed_tokens: int, seconds: float) -> None:
+        """Nothing."""
+
+    def wait(self, timeout_seconds: float) -> None:
+        """Nothing to wait for."""
+
+    def reset(self) -> None:
         """Nothing."""
