@@ -10,9 +10,12 @@ from typing import Protocol
 class EngineStats:
     """The engine's gauges now and its counters since start.
 
-    Prefix queries and hits are in tokens and leave out lookups repeated after a preemption. `recent_hit_rate` is
-    0..1 over the last 1,000 requests. `kv_usage` is 0..1 of the usable blocks. `prompt_tokens` counts whole prompts
-    when their first token comes, `cached_prompt_tokens` the part of them that was not computed.
+    `waiting` counts all that do not run, `deferred` those of them that wait for blocks which somebody else computes or
+    brings, not for room. Prefix queries and hits are in tokens and leave out lookups repeated after a preemption.
+    External queries and hits are what the tiers were asked for beyond that, and had; `external_hits_by_source` splits
+    the hits by tier. `recent_hit_rate` is 0..1 over the last 1,000 requests. `kv_usage` is 0..1 of the usable blocks.
+    `prompt_tokens` counts whole prompts when their first token comes (once for all answers to it),
+    `cached_prompt_tokens` the part of them that was not computed.
     """
 
     running: int
@@ -27,6 +30,10 @@ class EngineStats:
     cached_prompt_tokens: int
     generation_tokens: int
     preemptions: int
+    deferred: int = 0
+    external_queries: int = 0
+    external_hits: int = 0
+    external_hits_by_source: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

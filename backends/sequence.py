@@ -37,6 +37,7 @@ class Sequence:
         "cached_tokens",
         "choice",
         "computed_tokens",
+        "end_ids",
         "max_tokens",
         "preemptions",
         "prompt_tokens",
@@ -59,6 +60,7 @@ class Sequence:
         max_tokens: int,
         answer: Answer,
         choice: int = 0,
+        end_ids: frozenset[int] = frozenset(),
     ) -> None:
         self.request = request
         self.request_id = request_id
@@ -66,6 +68,7 @@ class Sequence:
         self.max_tokens = max_tokens
         self.answer = answer
         self.choice = choice
+        self.end_ids = end_ids
         self.token_ids = token_ids
         self.prompt_tokens = len(token_ids)
         self.computed_tokens = 0

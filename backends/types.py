@@ -22,7 +22,8 @@ class SamplingParams:
     is chosen before `min_tokens`. `presence_penalty` and `frequency_penalty` are subtracted per output token as
     OpenAI defines them, `repetition_penalty` divides (prompt and output tokens; 1 is off). `logit_bias` pairs are
     (token id, added to its logit). `prompt_logprobs` k gives every prompt token's logprob and the k best; such a
-    request does not read the prefix cache.
+    request does not read the prefix cache. Only tokens of `allowed_token_ids` are chosen, if it is given. A stop
+    string ends the text after itself with `include_stop_str_in_output`.
     """
 
     max_tokens: int | None = None
@@ -43,6 +44,8 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     logit_bias: tuple[tuple[int, float], ...] = ()
     prompt_logprobs: int | None = None
+    allowed_token_ids: tuple[int, ...] | None = None
+    include_stop_str_in_output: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,10 @@ class SequenceState(Protocol):
     def block_ids(self) -> Sequence[int]:
         """The block table: token i lives in block `block_ids[i // block_tokens]`, slot `i % block_tokens`."""
 
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """The tokens that end the answer; none of them may be chosen before `sampling.min_tokens`."""
+
 
 class ScheduledSequence(NamedTuple):
     """`token_count` tokens of a sequence, from position `start_token`, to be computed in one step.
@@ -117,6 +124,16 @@ class ScheduledSequence(NamedTuple):
     def block_ids(self) -> Sequence[int]:
         """The block table; covers at least `end_token` tokens."""
         return self.sequence.block_ids
+
+    @property
+    def scored_rows(self) -> int:
+        """How many of the chunk's first tokens have a prompt token after them whose logprob is wanted; mostly 0.
+
+        The last token of a prompt has none: what follows it is sampled.
+        """
+        if self.sequence.sampling.prompt_logprobs is None:
+            return 0
+        return max(0, min(self.end_token, self.sequence.prompt_tokens - 1) - self.start_token)
 
     @property
     def output_index(self) -> int:
@@ -155,6 +172,21 @@ class SampledToken(NamedTuple):
     rank: int | None = None
 
 
+class PromptScores(NamedTuple):
+    """The outcome of an item with `scored_rows`: entry i is the prompt token after the chunk's i-th, with its logprob.
+
+    `top` of an entry has the `prompt_logprobs` best tokens of that place. `token` is the sampled one, if the item
+    samples.
+    """
+
+    scores: tuple[SampledToken, ...]
+    token: SampledToken | None = None
+
+
+Outcome = SampledToken | PromptScores | None
+"""What a step gives for one item: `PromptScores` if it has scored rows, else a token if it samples, else nothing."""
+
+
 class Runner(Protocol):
     """Whoever computes: tensors, or a timing model."""
 
@@ -165,10 +197,10 @@ class Runner(Protocol):
     def allocate(self, num_blocks: int, block_tokens: int) -> None:
         """Make room for the K/V of `num_blocks` blocks; block 0 is never in a block table."""
 
-    def execute(self, batch: Batch) -> list[SampledToken | None]:
-        """Compute every item, all K/V of a layer written before its attention; one result per item, in order.
+    def execute(self, batch: Batch) -> Sequence[Outcome]:
+        """Compute every item, all K/V of a layer written before its attention; one outcome per item, in order.
 
-        None for an item whose `samples` is False. The batch's copies are carried out first.
+        The batch's copies are carried out first.
         """
 
     def read_blocks(self, block_ids: Sequence[int]) -> list[bytes]:
@@ -192,7 +224,8 @@ class Delta(NamedTuple):
     be empty although `token_ids` is not. `finish_reason` is None, or "stop" or "length" in the last delta, and
     `stop_reason` the stop string or the stop token's id, if that was it. An aborted request has no last delta.
     `choice` tells answers of n > 1 apart. The counts are totals so far; `cached_tokens` is the hit of the first
-    admission. `logprobs` has one entry per token of `token_ids` when asked for.
+    admission, wherever it came from. `logprobs` has one entry per token of `token_ids` when asked for, and
+    `prompt_logprobs`, in an answer's first delta, one for every prompt token but the first.
     """
 
     request_id: str
@@ -205,6 +238,10 @@ class Delta(NamedTuple):
     logprobs: tuple[SampledToken, ...] | None = None
     choice: int = 0
     stop_reason: str | int | None = None
+    prompt_logprobs: tuple[SampledToken, ...] | None = None
+
+
+SCHEDULING_POLICIES = ("fcfs", "priority")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +251,11 @@ class EngineConfig:
     `num_blocks` counts block 0, which holds nothing. `watermark_blocks` stay free when a waiting request is admitted
     beside running ones, so that these need not be preempted at once. A token of `eos_ids` ends an answer; those of
     `special_ids` are no text.
+
+    With `share_in_flight` a waiting request whose next block a running one is computing waits for it.
+    `num_preallocate_tokens` is how far ahead of its need a running sequence takes blocks while they are plenty.
+    `scheduling_policy` is "fcfs" or "priority" (the lowest `priority` first, then by arrival). A step computes at most
+    `long_prefill_token_threshold` tokens of one prompt; 0 sets no bound.
     """
 
     num_blocks: int
@@ -225,9 +267,17 @@ class EngineConfig:
     watermark_blocks: int = 0
     eos_ids: frozenset[int] = frozenset()
     special_ids: frozenset[int] = frozenset()
+    share_in_flight: bool = True
+    num_preallocate_tokens: int = 0
+    scheduling_policy: str = "fcfs"
+    long_prefill_token_threshold: int = 0
 
     def __post_init__(self) -> None:
         """ValueError for sizes with which nothing could ever run."""
+        if self.scheduling_policy not in SCHEDULING_POLICIES:
+            raise ValueError(f"scheduling_policy is {self.scheduling_policy!r}, not one of {SCHEDULING_POLICIES}")
+        if self.num_preallocate_tokens < 0 or self.long_prefill_token_threshold < 0:
+            raise ValueError("num_preallocate_tokens and long_prefill_token_threshold must not be negative")
         if self.num_blocks < 2 or self.block_tokens < 1 or self.max_model_tokens < 2 or self.max_sequences < 1:
             raise ValueError(f"nothing fits into {self}")
         if self.max_batched_tokens < self.max_sequences:
