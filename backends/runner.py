@@ -9,9 +9,9 @@ import torch
 
 from backends.model.kv_cache import KvCache, block_bytes
 from backends.model.llama import Llama
-from backends.sampler import Draw, choose_tokens
+from backends.sampler_outcomes import outcomes
 from backends.step_tensors import build_step
-from backends.types import Batch, SampledToken
+from backends.types import Batch, Outcome
 
 
 class TorchRunner:
@@ -52,16 +52,14 @@ class TorchRunner:
         self._cache = KvCache(self.model.config, self.model.dtype, num_blocks, block_tokens)
 
     @torch.inference_mode()
-    def execute(self, batch: Batch) -> list[SampledToken | None]:
-        """Compute every item; the next token for those that sample, None for the others, in the batch's order."""
+    def execute(self, batch: Batch) -> list[Outcome]:
+        """Compute every item; what came of each, in the batch's order."""
         if batch.copies:
             self.cache.copy([copy.source for copy in batch.copies], [copy.target for copy in batch.copies])
         if not batch.items:
             return []
         logits = self.model.forward(build_step(batch, self.cache.block_tokens), self.cache.layers)
-        draws = [Draw(item.sequence.sampling, item.output_index) for item in batch.items if item.samples]
-        tokens = iter(choose_tokens(logits, draws))
-        return [next(tokens) if item.samples else None for item in batch.items]
+        return outcomes(logits, batch.items)
 
     def read_blocks(self, block_ids: Sequence[int]) -> list[bytes]:
         """See `Runner.read_blocks`."""

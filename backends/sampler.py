@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from backends.sampler_logprobs import with_logprobs
+from backends.sampler_rules import Draw, apply_rules
 from backends.types import SampledToken, SamplingParams
 
 GREEDY_BELOW_TEMPERATURE = 1e-5
@@ -26,24 +27,27 @@ FIRST_CANDIDATES = 512
 _FRACTION_BITS = 53
 
 
-class Draw(NamedTuple):
-    """One sequence that wants a token: how to choose, and how many tokens it has generated so far."""
-
-    sampling: SamplingParams
-    output_index: int
-
-
 def choose_tokens(logits: Tensor, draws: Sequence[Draw]) -> list[SampledToken]:
     """One token per row of `logits` [rows, vocab] float32, in order; `logits` stay as they are."""
-    best = logits.argmax(dim=-1).tolist()
-    return [_choose(row, draw, best_id) for row, draw, best_id in zip(logits, draws, best, strict=True)]
+    ruled = apply_rules(logits, draws)
+    token_ids = ruled.argmax(dim=-1).tolist()
+    for row, draw in enumerate(draws):
+        if draw.sampling.temperature >= GREEDY_BELOW_TEMPERATURE:
+            token_ids[row] = _drawn(ruled[row], draw.sampling, uniform(draw.sampling.seed, draw.output_index))
+    tokens = [SampledToken(token_id) for token_id in token_ids]
+    for row, token in _told(logits, draws, token_ids):
+        tokens[row] = token
+    return tokens
 
 
-def _choose(logits: Tensor, draw: Draw, best_id: int) -> SampledToken:
-    sampling = draw.sampling
-    greedy = sampling.temperature < GREEDY_BELOW_TEMPERATURE
-    token_id = best_id if greedy else _drawn(logits, sampling, uniform(sampling.seed, draw.output_index))
-    return SampledToken(token_id) if sampling.logprobs is None else _with_logprobs(logits, token_id, sampling.logprobs)
+def _told(logits: Tensor, draws: Sequence[Draw], token_ids: Sequence[int]) -> Iterator[tuple[int, SampledToken]]:
+    """The rows that want logprobs, with them: one softmax for all of them."""
+    counts = {row: draw.sampling.logprobs for row, draw in enumerate(draws) if draw.sampling.logprobs is not None}
+    if not counts:
+        return iter(())
+    rows = list(counts)
+    wanted = logits if len(rows) == len(draws) else logits[rows]
+    return zip(rows, with_logprobs(wanted, [token_ids[row] for row in rows], list(counts.values())), strict=True)
 
 
 def _drawn(logits: Tensor, sampling: SamplingParams, fraction: float) -> int:
@@ -69,7 +73,7 @@ def candidates(logits: Tensor, top_k: int, top_p: float) -> tuple[Tensor, Tensor
         return _nucleus(best_logits.softmax(0), ids, top_p)
     probabilities = logits.softmax(0)
     if top_p >= 1.0:
-        return probabilities, torch.arange(vocab_size)
+        return probabilities, torch.arange(vocab_size, device=logits.device)
     best, ids = probabilities.topk(min(FIRST_CANDIDATES, vocab_size))
     if float(best.sum()) < top_p:
         best, ids = probabilities.sort(descending=True)
@@ -90,10 +94,3 @@ def uniform(seed: int | None, output_index: int) -> float:
         return secrets.randbits(_FRACTION_BITS) / 2.0**_FRACTION_BITS
     digest = blake2b(f"{seed}:{output_index}".encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "little") >> (64 - _FRACTION_BITS)) / 2.0**_FRACTION_BITS
-
-
-def _with_logprobs(logits: Tensor, token_id: int, count: int) -> SampledToken:
-    """The model's own logprobs, before temperature and bounds, as vLLM gives them."""
-    logprobs = logits.log_softmax(0)
-    values, ids = logprobs.topk(min(count, logits.shape[0]))
-    return SampledToken(token_id, float(logprobs[token_id]), tuple(zip(ids.tolist(), values.tolist(), strict=True)))

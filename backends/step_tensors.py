@@ -29,9 +29,17 @@ def build_step(batch: Batch, block_tokens: int) -> StepContext:
         block_tables=torch.nn.utils.rnn.pad_sequence(tables, batch_first=True),
         sequence_tokens=torch.tensor([item.end_token for item in items], dtype=torch.int32),
         query_starts=torch.tensor(starts, dtype=torch.int32),
-        sample_rows=torch.tensor([end - 1 for item, end in zip(items, starts[1:]) if item.samples], dtype=torch.int64),
+        sample_rows=torch.tensor(
+            [row for item, start in zip(items, starts) for row in _told_rows(item, start)], dtype=torch.int64
+        ),
         spans=spans,
     )
+
+
+def _told_rows(item: ScheduledSequence, first_row: int) -> list[int]:
+    """The rows of the batch whose logits are wanted: those of scored prompt tokens, then the one that samples."""
+    rows = list(range(first_row, first_row + item.scored_rows))
+    return [*rows, first_row + item.token_count - 1] if item.samples else rows
 
 
 def _block_ids(item: ScheduledSequence, block_tokens: int) -> Tensor:

@@ -37,6 +37,7 @@ class BuiltSequence:
     sampling: SamplingParams = GREEDY
     prompt_tokens: int = 0
     request_id: str = field(default="request")
+    end_ids: frozenset[int] = frozenset()
 
 
 def build_sequence(token_ids: Sequence[int], block_ids: Sequence[int], sampling: SamplingParams = GREEDY) -> Any:

@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.sampler import FIRST_CANDIDATES, Draw, candidates, choose_tokens, uniform
+from backends.sampler import FIRST_CANDIDATES, candidates, choose_tokens, uniform
+from backends.sampler_rules import Draw
 from backends.types import SamplingParams
 
 VOCAB = 1000
