@@ -37,6 +37,17 @@ class BlockKey:
         self.tokens = tokens
 
 
+class RootKey(BlockKey):
+    """What a first block follows: it stands for the extra keys, which bind everything after it."""
+
+    __slots__ = ("adapter", "cache_salt")
+
+    def __init__(self, digest: bytes, tokens: bytes, adapter: str | None, cache_salt: str | None) -> None:
+        super().__init__(digest, None, tokens)
+        self.adapter = adapter
+        self.cache_salt = cache_salt
+
+
 class BlockHasher:
     """Names the full blocks of token sequences, `block_tokens` at a time."""
 
@@ -47,12 +58,11 @@ class BlockHasher:
         self._block_bytes = block_tokens * TOKEN_BYTES
         self._digest = digest or _sha256
 
-    def root(self, *, adapter: str | None = None, cache_salt: str | None = None) -> BlockKey:
+    def root(self, *, adapter: str | None = None, cache_salt: str | None = None) -> RootKey:
         """The parent of a first block: differs whenever the adapter or the salt differs."""
-        fields = ((b"adapter", adapter), (b"cache_salt", cache_salt))
-        extra = b"".join(_tagged(tag, value) for tag, value in fields if value is not None)
+        extra = encode_extra_keys(adapter, cache_salt)
         digest = self._digest(b"extra keys" + NONE_HASH + extra) if extra else NONE_HASH
-        return BlockKey(digest, None, extra)
+        return RootKey(digest, extra, adapter, cache_salt)
 
     def extend(self, keys: list[BlockKey], root: BlockKey, packed: bytes) -> None:
         """Append to `keys` the keys of the full blocks in `packed`, the tokens right after those `keys` cover."""
@@ -71,6 +81,21 @@ def pack(tokens: Iterable[int]) -> bytes:
         packed = array("I", packed)
         packed.byteswap()
     return packed.tobytes()
+
+
+def unpack(packed: bytes) -> array[int]:
+    """Little-endian u32 bytes as numbers."""
+    ids = array("I")
+    ids.frombytes(packed)
+    if sys.byteorder == "big":
+        ids.byteswap()
+    return ids
+
+
+def encode_extra_keys(adapter: str | None, cache_salt: str | None) -> bytes:
+    """Extra keys as bytes, tagged and length-prefixed: two pairs give the same bytes only when they are equal."""
+    fields = ((b"adapter", adapter), (b"cache_salt", cache_salt))
+    return b"".join(_tagged(tag, value) for tag, value in fields if value is not None)
 
 
 def same_chain(one: BlockKey | None, other: BlockKey | None) -> bool:

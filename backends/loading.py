@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from backends.memory import KvBudget, blocks_for, plan_kv
-from backends.prompt_ids import unpack
+from backends.hashing import unpack
 from backends.simulated import SimulatedRunner, Timing
 from backends.types import EngineConfig, Runner
 from router.template import TemplateError

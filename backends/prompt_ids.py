@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from array import array
 from collections.abc import Sequence
 
 from backends.api_errors import BadRequestError, with_parameter
+from backends.hashing import unpack
 from router.core import PromptSource
 from router.template import TemplateError
 from router.tokenise import LoadedModelText
@@ -83,12 +83,3 @@ class PromptReader:
                 "input_tokens",
                 tokens,
             )
-
-
-def unpack(packed: bytes) -> array[int]:
-    """Little-endian u32 bytes as numbers."""
-    ids = array("I")
-    ids.frombytes(packed)
-    if sys.byteorder == "big":
-        ids.byteswap()
-    return ids

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from backends.api_errors import BadRequestError
-from backends.prompt_ids import THREAD_FROM_CHARACTERS, PromptReader, unpack
+from backends.hashing import unpack
+from backends.prompt_ids import THREAD_FROM_CHARACTERS, PromptReader
 from router.core import PromptSource
 from router.template import ChatTemplate
 from router.tokenise import LoadedModelText, bytes_text, pack

@@ -1,0 +1,1 @@
+"""What becomes of cached blocks, published as vLLM publishes it: KV events over ZMQ."""
