@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from backends.kernels.interface import LayerCache
 from backends.model.config import LlamaConfig
@@ -22,6 +25,9 @@ class KvCache:
         shape = (config.layers, num_blocks, block_tokens, config.kv_heads, config.head_size)
         self.keys = torch.zeros(shape, dtype=dtype)
         self.values = torch.zeros(shape, dtype=dtype)
+        # Slices of numpy arrays cost a tenth of torch's, and a block is read as one slice a layer.
+        on_host = self.keys.device.type == "cpu"
+        self._rows = (_byte_rows(self.keys), _byte_rows(self.values)) if on_host else None
         self.layers = tuple(LayerCache(keys, values) for keys, values in zip(self.keys, self.values, strict=True))
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
@@ -31,22 +37,36 @@ class KvCache:
 
     def read(self, block_ids: Sequence[int]) -> list[bytes]:
         """Each block's bytes: the keys of all layers, then the values."""
-        parts = [tensor[:, list(block_ids)].transpose(0, 1).flatten(1) for tensor in (self.keys, self.values)]
-        rows = torch.cat(parts, dim=1).cpu().view(torch.uint8).numpy()
+        if self._rows is not None:
+            keys, values = self._rows
+            return [b"".join((*keys[:, block_id], *values[:, block_id])) for block_id in block_ids]
+        chosen = torch.tensor(block_ids, device=self.keys.device)
+        parts = [tensor.index_select(1, chosen).transpose(0, 1).flatten(1) for tensor in (self.keys, self.values)]
+        rows = torch.cat(parts, dim=1).view(torch.uint8).cpu().numpy()
         return [row.tobytes() for row in rows]
 
     def write(self, block_ids: Sequence[int], payloads: Sequence[bytes | memoryview]) -> None:
-        """The reverse of `read`; ValueError for a payload of another length."""
-        half = self.keys[:, 0].numel()
+        """The reverse of `read`; ValueError, and nothing written, for a payload of another length."""
+        layers, size = self.keys.shape[0], 2 * self.keys[:, 0].numel() * self.keys.itemsize
         for payload in payloads:
-            if len(payload) != 2 * half * self.keys.itemsize:
-                raise ValueError(
-                    f"a block of {len(payload)} bytes was given, {2 * half * self.keys.itemsize} are needed"
-                )
-        for block_id, payload in zip(block_ids, payloads, strict=True):
-            flat = torch.frombuffer(bytearray(payload), dtype=self.keys.dtype)
-            for tensor, part in ((self.keys, flat[:half]), (self.values, flat[half:])):
-                tensor[:, block_id] = part.view_as(tensor[:, block_id])
+            if len(payload) != size:
+                raise ValueError(f"a block of {len(payload)} bytes was given, {size} are needed")
+        if self._rows is not None:
+            for block_id, payload in zip(block_ids, payloads, strict=True):
+                halves = np.frombuffer(payload, dtype=np.uint8).reshape(2, layers, -1)
+                for rows, half in zip(self._rows, halves, strict=True):
+                    rows[:, block_id] = half
+            return
+        chosen = torch.tensor(block_ids, device=self.keys.device)
+        flat = torch.frombuffer(bytearray(b"".join(payloads)), dtype=self.keys.dtype).to(self.keys.device)
+        halves = flat.view(len(chosen), 2, layers, *self.keys.shape[2:]).transpose(0, 2)
+        for tensor, half in zip((self.keys, self.values), halves.unbind(1), strict=True):
+            tensor.index_copy_(1, chosen, half)
+
+
+def _byte_rows(tensor: Tensor) -> NDArray[np.uint8]:
+    """The same memory as bytes, [layers, blocks, bytes of a block in a layer]."""
+    return tensor.flatten(2).view(torch.uint8).numpy()
 
 
 def block_bytes(config: LlamaConfig, dtype: torch.dtype, block_tokens: int) -> int:
