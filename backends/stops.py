@@ -18,25 +18,30 @@ class StopStrings:
 
     Each is followed by its own automaton (Knuth-Morris-Pratt), so a character costs O(1) per stop string however
     often the text looks like one, and the longest beginning seen at the end is exactly what must be held back.
+    The text ends before the stop string, or after it if it is `shown`.
     """
 
-    __slots__ = ("_held", "_matchers")
+    __slots__ = ("_held", "_matchers", "_shown")
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], *, shown: bool = False) -> None:
         self._matchers = [_Matcher(stop) for stop in stops if stop]
         self._held = ""
+        self._shown = shown
 
-    def push(self, text: str) -> Passed:
-        """Add text; return what is certain now, and the stop string when it is complete (the text ends before it)."""
+    def push(self, text: str, *, may_stop: bool = True) -> Passed:
+        """Add text; return what is certain now, and the stop string when it is complete.
+
+        Without `may_stop` one that is complete in this text is no stop.
+        """
         if not self._matchers:
             return Passed(text, None)
         known = len(self._held)
         self._held += text
         for position in range(known, len(self._held)):
             stop = self._step(self._held[position])
-            if stop is not None:
-                return Passed(self._held[: position + 1 - len(stop)], stop)
-        return Passed(self._release(max(matcher.matched for matcher in self._matchers)), None)
+            if stop is not None and may_stop:
+                return Passed(self._held[: position + 1 - (0 if self._shown else len(stop))], stop)
+        return Passed(self._release(max(matcher.begun for matcher in self._matchers)), None)
 
     def flush(self) -> str:
         """The text held back, when no more will come."""
@@ -62,8 +67,15 @@ class _Matcher:
         self.matched = 0
         self._fallback = _fallbacks(stop)
 
+    @property
+    def begun(self) -> int:
+        """Characters at the end of the text that may still become the stop string."""
+        return self.matched if self.matched < len(self.stop) else self._fallback[-1]
+
     def step(self, character: str) -> bool:
         """Whether the stop string is complete with this character."""
+        if self.matched == len(self.stop):
+            self.matched = self._fallback[-1]
         while self.matched and self.stop[self.matched] != character:
             self.matched = self._fallback[self.matched - 1]
         self.matched += self.stop[self.matched] == character

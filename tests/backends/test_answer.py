@@ -73,3 +73,24 @@ def test_a_hidden_token_counts_and_shows_nothing():
     ]
     answer = Answer(Bytes(), end_ids=frozenset(), stops=("ab",), max_tokens=9, hidden_ids=frozenset({END}))
     assert [answer.push(token) for token in b"a\0b"][-1] == Piece("", "stop", "ab")
+
+
+def test_a_stop_string_within_min_tokens_is_none():
+    """As vLLM: what is complete by then is text, what is completed after it is a stop."""
+    answer = Answer(Bytes(), end_ids=frozenset(), stops=("ab",), max_tokens=9, min_tokens=2)
+    assert [answer.push(token).text for token in b"ab"] == ["", "ab"]
+    assert [answer.push(token) for token in b"ab"] == [Piece("", None, None), Piece("", "stop", "ab")]
+    answer = Answer(Bytes(), end_ids=frozenset(), stops=("ab",), max_tokens=9, min_tokens=1)
+    assert [answer.push(token) for token in b"ab"][-1] == Piece("", "stop", "ab")
+
+
+def test_what_ends_the_answer_is_shown_when_asked_for():
+    """vLLM's include_stop_str_in_output: strings and tokens; a hidden token has no text all the same."""
+    answer = Answer(Bytes(), end_ids=frozenset(), stops=("ab",), max_tokens=9, shows_stop=True)
+    assert [answer.push(token) for token in b"xab"][-1] == Piece("ab", "stop", "ab")
+    answer = Answer(Bytes(), end_ids=frozenset({98}), stops=("ac",), max_tokens=9, shows_stop=True)
+    assert [answer.push(token) for token in b"ab"][-1] == Piece("ab", "stop", None)
+    answer = Answer(
+        Bytes(), end_ids=frozenset({98}), stops=(), max_tokens=9, hidden_ids=frozenset({98}), shows_stop=True
+    )
+    assert answer.push(98) == Piece("", "stop", None)

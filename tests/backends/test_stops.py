@@ -63,6 +63,37 @@ def test_a_long_look_alike_costs_no_more_than_its_length():
     assert texts[-1] == "a" * 99_000
 
 
+def test_a_stop_string_may_be_shown():
+    """The text then ends after it, and nothing behind it is shown."""
+    watch = StopStrings(["END"], shown=True)
+    assert watch.push("the E") == ("the ", None)
+    assert watch.push("ND of") == ("END", "END")
+
+
+@given(
+    st.lists(st.text("ab", min_size=1, max_size=3), min_size=1, max_size=3),
+    st.text("abc", max_size=9),
+    st.text("abc", max_size=9),
+)
+def test_one_that_is_complete_while_it_may_not_stop_is_text(stops, before, after):
+    """What ends later stops, also when it began earlier."""
+    watch, text = StopStrings(stops), before + after
+    shown = watch.push(before, may_stop=False).text
+    found = watch.push(after)
+    ends = [
+        (end, -len(stop), stop)
+        for stop in stops
+        for end in range(len(before) + 1, len(text) + 1)
+        if text[:end].endswith(stop)
+    ]
+    if ends:
+        end, minus_length, stop = min(ends)
+        assert found.stop == stop
+        assert shown + found.text == text[: end + minus_length]
+    else:
+        assert shown + found.text + watch.flush() == text
+
+
 @given(
     st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3),
     st.lists(st.text("abc", max_size=5), max_size=8),
