@@ -13,7 +13,7 @@ from backends.detokenise import Decoder
 from backends.hashing import BlockHasher
 from backends.ledger import Ledger
 from backends.prefix_cache import PrefixCache
-from backends.request_checks import checked_max_tokens, checked_tokens
+from backends.request_checks import check_token_ids, checked_max_tokens, checked_tokens
 from backends.scheduler import Plan, Scheduler
 from backends.sequence import Sequence
 from backends.types import (
@@ -72,6 +72,7 @@ class Engine:
             raise RequestRefusedError(f"request id {request.request_id!r} is in use", "request_id")
         tokens = checked_tokens(request.prompt_ids, self._runner.vocab_size)
         max_tokens = checked_max_tokens(request, self.limit_tokens)
+        check_token_ids(request.sampling, self._runner.vocab_size)
         siblings = [self._sequence(request, tokens, max_tokens, choice) for choice in range(request.sampling.n)]
         self._live[request.request_id] = siblings
         for sequence in siblings:
@@ -182,6 +183,8 @@ class Engine:
                 max_tokens=max_tokens,
                 stop_ids=sampling.stop_token_ids,
                 hidden_ids=self.config.special_ids if sampling.skip_special_tokens else frozenset(),
+                min_tokens=sampling.min_tokens,
+                shows_stop=sampling.include_stop_str_in_output,
             ),
             choice=choice,
         )

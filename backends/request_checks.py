@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from backends.types import GenerationRequest, RequestRefusedError
+from backends.types import GenerationRequest, RequestRefusedError, SamplingParams
 
 
 def checked_tokens(prompt_ids: Sequence[int], vocab_size: int) -> array[int]:
@@ -35,3 +35,15 @@ def checked_max_tokens(request: GenerationRequest, limit_tokens: int) -> int:
             "prompt" if prompt >= limit_tokens else "max_tokens",
         )
     return limit_tokens - prompt if wanted is None else wanted
+
+
+def check_token_ids(sampling: SamplingParams, vocab_size: int) -> None:
+    """RequestRefusedError for a rule about a token that the model does not know."""
+    named = {
+        "logit_bias": [token_id for token_id, _ in sampling.logit_bias],
+        "allowed_token_ids": sampling.allowed_token_ids or (),
+        "stop_token_ids": sampling.stop_token_ids,
+    }
+    for field, token_ids in named.items():
+        if token_ids and not 0 <= min(token_ids) <= max(token_ids) < vocab_size:
+            raise RequestRefusedError(f"{field}: token ids must be 0 to {vocab_size - 1}", field)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from backends.request_checks import checked_max_tokens, checked_tokens
-from backends.types import EngineConfig, RequestRefusedError
+from backends.request_checks import check_token_ids, checked_max_tokens, checked_tokens
+from backends.types import EngineConfig, RequestRefusedError, SamplingParams
 from tests.backends.core_builders import build_engine, build_request
 
 
@@ -80,3 +80,24 @@ def test_sizes_with_which_nothing_runs_are_refused(sizes):
     """A configuration error is told at start, not as a hang."""
     with pytest.raises(ValueError, match=r"nothing fits|below max_sequences"):
         EngineConfig(**{"num_blocks": 9, "max_model_tokens": 64, **sizes})
+
+
+@pytest.mark.parametrize(
+    ("sampling", "param"),
+    [
+        (SamplingParams(logit_bias=((10, 1.0),)), "logit_bias"),
+        (SamplingParams(allowed_token_ids=(1, -1)), "allowed_token_ids"),
+        (SamplingParams(stop_token_ids=(3, 10)), "stop_token_ids"),
+    ],
+)
+def test_a_rule_about_an_unknown_token_is_refused(sampling: SamplingParams, param: str):
+    """Else it would fail a step, and with it everybody in it."""
+    with pytest.raises(RequestRefusedError, match="0 to 9") as refusal:
+        check_token_ids(sampling, 10)
+    assert refusal.value.param == param
+
+
+def test_rules_about_known_tokens_are_taken():
+    """The first and the last id, and no rules at all."""
+    check_token_ids(SamplingParams(), 10)
+    check_token_ids(SamplingParams(logit_bias=((0, 1.0), (9, 1.0)), stop_token_ids=(9,), allowed_token_ids=(0,)), 10)
