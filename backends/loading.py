@@ -76,6 +76,11 @@ def _model(options: argparse.Namespace) -> Loaded:
     length = options.max_model_len or runner.context_tokens
     if length > runner.context_tokens:
         raise StartError(f"--max-model-len {length} is more than the {runner.context_tokens} the model was trained for")
+    if runner.window_tokens is not None and length > runner.window_tokens:
+        raise StartError(
+            f"the model's sliding-window attention over {runner.window_tokens} tokens is not computed here: give "
+            f"--max-model-len {runner.window_tokens} or less, at which it has no effect"
+        )
     block_bytes = runner.block_bytes(options.block_size)
 
     def by_memory() -> KvBudget:

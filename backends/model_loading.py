@@ -9,9 +9,11 @@ import torch
 
 from backends.kernels.choose import choose_kernels
 from backends.kernels.interface import Kernels
+from backends.model.assembly import LoadedWeights
 from backends.model.config import ModelRefusedError
 from backends.model.dtypes import choose_dtype
 from backends.model.gguf_weights import load_gguf
+from backends.model.hf_weights import CONFIG_FILE, load_folder
 from backends.model.llama import Llama
 from backends.runner import TorchRunner
 from router.tokenise import LoadedModelText, find_smollm2, load_tokeniser
@@ -30,7 +32,7 @@ class LoadedModel(NamedTuple):
 def load_model(
     model: str, *, dtype: str = "auto", threads: int | None = None, kernels: Kernels | None = None
 ) -> LoadedModel:
-    """The model at a GGUF path, or `smollm2` from its installed package.
+    """The model in a GGUF file or a Hugging Face folder, or `smollm2` from its installed package.
 
     `threads` sets torch's compute threads for the whole process (None leaves them). ModelRefusedError says what is
     not supported; FileNotFoundError what is not there and how to get it.
@@ -38,13 +40,25 @@ def load_model(
     path = find_model(model)
     if threads is not None:
         torch.set_num_threads(threads)
-    loaded = load_gguf(path, choose_dtype(dtype))
-    runner = TorchRunner(Llama(loaded.config, loaded.weights, kernels or choose_kernels()))
-    return LoadedModel(runner, load_tokeniser(path))
+    text = load_tokeniser(path)
+    loaded = load_weights(path, choose_dtype(dtype))
+    return LoadedModel(TorchRunner(Llama(loaded.config, loaded.weights, kernels or choose_kernels())), text)
+
+
+def load_weights(path: Path, dtype: torch.dtype, device: str = "cpu") -> LoadedWeights:
+    """What `load_gguf` or `load_folder` gives, whichever fits `path`; a folder may hold a single GGUF file too."""
+    if path.is_file():
+        return load_gguf(path, dtype, device)
+    if (path / CONFIG_FILE).is_file():
+        return load_folder(path, dtype, device)
+    files = sorted(path.glob("*.gguf"))
+    if len(files) == 1:
+        return load_gguf(files[0], dtype, device)
+    raise ModelRefusedError(f"{path} holds neither a {CONFIG_FILE} nor exactly one GGUF file")
 
 
 def find_model(model: str) -> Path:
-    """The GGUF file that a `--model` value means."""
+    """The GGUF file or the folder that a `--model` value means."""
     if model == BUNDLED_MODEL:
         path = find_smollm2()
         if path is None:
@@ -52,7 +66,6 @@ def find_model(model: str) -> Path:
         return path
     path = Path(model)
     if not path.exists():
-        raise FileNotFoundError(f"--model {model}: no such file (give a GGUF file, or {BUNDLED_MODEL})")
-    if not path.is_file():
-        raise ModelRefusedError(f"--model {model}: not a file; only GGUF files are read here")
+        known = f"give a GGUF file, a folder with config.json and safetensors, or {BUNDLED_MODEL}"
+        raise FileNotFoundError(f"--model {model}: no such file or folder, and nothing is downloaded ({known})")
     return path

@@ -32,6 +32,11 @@ class TorchRunner:
         return self.model.config.context_tokens
 
     @property
+    def window_tokens(self) -> int | None:
+        """Longest sequence in which every token sees all before it; None when there is no such limit."""
+        return self.model.config.window_tokens
+
+    @property
     def weight_bytes(self) -> int:
         """Memory of the weights."""
         return self.model.size_bytes

@@ -1,45 +1,57 @@
-"""Loads a Llama-family model from a GGUF file: reads each tensor once, dequantises it, fuses what is used together."""
+"""Loads a Llama-family model from a GGUF file: each tensor is read when it is needed, and dequantised."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from backends.model.config import LlamaConfig, ModelRefusedError, config_from_gguf
+from backends.model.assembly import LoadedWeights, TensorNames, assemble
+from backends.model.config import ModelRefusedError
+from backends.model.gguf_config import config_from_gguf
 from backends.model.quantisation import encoding_of
-from backends.model.weights import LayerWeights, LlamaWeights
 from router.gguf import GgufFile, TensorInfo
 
-EMBEDDING = "token_embd.weight"
-HEAD = "output.weight"
+NAMES = TensorNames(
+    embedding="token_embd.weight",
+    final_norm="output_norm.weight",
+    head="output.weight",
+    attention_norm="blk.{}.attn_norm",
+    query="blk.{}.attn_q",
+    key="blk.{}.attn_k",
+    value="blk.{}.attn_v",
+    attention_output="blk.{}.attn_output",
+    query_norm="blk.{}.attn_q_norm",
+    key_norm="blk.{}.attn_k_norm",
+    mlp_norm="blk.{}.ffn_norm",
+    gate="blk.{}.ffn_gate",
+    up="blk.{}.ffn_up",
+    down="blk.{}.ffn_down",
+)
 ROPE_DIVISORS = "rope_freqs.weight"
 
 
-class LoadedWeights(NamedTuple):
-    """A model's shape and its tensors."""
-
-    config: LlamaConfig
-    weights: LlamaWeights
-
-
-def load_gguf(path: Path, dtype: torch.dtype) -> LoadedWeights:
-    """The model in the GGUF file at `path`, its tensors as `dtype`.
+def load_gguf(path: Path, dtype: torch.dtype, device: str = "cpu") -> LoadedWeights:
+    """The model in the GGUF file at `path`, its tensors as `dtype` on `device`.
 
     ModelRefusedError names an unknown architecture, quantisation or tensor; GgufError a file that is damaged.
     """
     with GgufFile.open(path) as file:
         infos = dict(file.tensors)
+        architecture = file.metadata.get("general.architecture")
         config = config_from_gguf(file.metadata, _embedding_rows(infos))
-    reader = _TensorReader(path, infos, dtype)
-    weights = _weights(reader, config)
-    reader.refuse_unread()
-    return LoadedWeights(config, weights)
+    divisors = infos.pop(ROPE_DIVISORS, None)
+    heads = {"attn_q": config.heads, "attn_k": config.kv_heads} if architecture == "llama" else {}
+    stored = _GgufTensors(path, infos, dtype, torch.device(device), heads)
+    rope_divisors = torch.from_numpy(_floats(path, divisors)) if divisors is not None else None
+    if rope_divisors is not None and len(rope_divisors) != config.head_size // 2:
+        raise ModelRefusedError(f"{path}: tensor {ROPE_DIVISORS!r} has not one number for each pair of a head")
+    tied = NAMES.head not in infos
+    return LoadedWeights(config, assemble(stored, config, NAMES, tied=tied, rope_divisors=rope_divisors))
 
 
 def unpermuted(weight: Tensor, heads: int) -> Tensor:
@@ -47,74 +59,48 @@ def unpermuted(weight: Tensor, heads: int) -> Tensor:
 
     llama.cpp stores the rows of a head interleaved (first, second, first, …), for its kind of rotary embedding.
     """
-    rows, columns = weight.shape
-    return weight.view(heads, rows // heads // 2, 2, columns).transpose(1, 2).reshape(rows, columns)
+    rows = weight.shape[0]
+    return weight.view(heads, rows // heads // 2, 2, -1).transpose(1, 2).reshape(weight.shape)
 
 
-class _TensorReader:
-    """Reads tensors of one file by name, and remembers which were read."""
+class _GgufTensors:
+    """`StoredTensors` of one GGUF file. `interleaved` says which parts have interleaved rows, of how many heads."""
 
-    def __init__(self, path: Path, infos: Mapping[str, TensorInfo], dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        path: Path,
+        infos: Mapping[str, TensorInfo],
+        dtype: torch.dtype,
+        device: torch.device,
+        interleaved: Mapping[str, int],
+    ) -> None:
+        for info in infos.values():
+            encoding_of(info.ggml_type, info.name)
+        self.shapes = {name: info.shape for name, info in infos.items()}
         self._path = path
         self._infos = infos
         self._dtype = dtype
-        self._unread = set(infos)
+        self._device = device
+        self._interleaved = interleaved
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._infos
+    def place(self, _name: str, /) -> str:
+        """There is one file."""
+        return str(self._path)
 
-    def read(self, name: str, *shape: int) -> Tensor:
-        """Tensor `name`, which must have `shape`."""
-        info = self._infos.get(name)
-        if info is None:
-            raise ModelRefusedError(f"{self._path}: tensor {name!r} is missing")
-        if info.shape != shape:
-            raise ModelRefusedError(f"{self._path}: tensor {name!r} has shape {info.shape}, expected {shape}")
-        self._unread.discard(name)
-        return torch.from_numpy(_floats(self._path, info)).view(shape).to(self._dtype)
-
-    def refuse_unread(self) -> None:
-        """ModelRefusedError when the file holds a tensor that nobody asked for: the answers would be wrong."""
-        if self._unread:
-            name = min(self._unread)
-            raise ModelRefusedError(f"{self._path}: tensor {name!r} belongs to a part of the model not supported here")
+    def read(self, name: str) -> Tensor:
+        """The tensor, its rows as Hugging Face orders them."""
+        info = self._infos[name]
+        tensor = torch.from_numpy(_floats(self._path, info)).view(info.shape).to(self._device, self._dtype)
+        heads = self._interleaved.get(name.split(".")[-2])
+        return tensor if heads is None else unpermuted(tensor, heads)
 
 
 def _embedding_rows(infos: Mapping[str, TensorInfo]) -> int:
-    """The vocabulary's size; any number without an embedding, as reading it will then say that it is missing."""
-    return infos[EMBEDDING].shape[0] if EMBEDDING in infos else 1
+    """The vocabulary's size; any number without an embedding, as the check will then say that it is missing."""
+    return infos[NAMES.embedding].shape[0] if NAMES.embedding in infos else 1
 
 
 def _floats(path: Path, info: TensorInfo) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
     encoding = encoding_of(info.ggml_type, info.name)
     raw = np.fromfile(path, np.uint8, encoding.size_bytes(prod(info.shape)), offset=info.offset_bytes)
     return encoding.decode(raw)
-
-
-def _weights(reader: _TensorReader, config: LlamaConfig) -> LlamaWeights:
-    embedding = reader.read(EMBEDDING, config.vocab_size, config.hidden_size)
-    untied = HEAD in reader
-    return LlamaWeights(
-        embedding=embedding,
-        layers=tuple(_layer(reader, config, f"blk.{index}.") for index in range(config.layers)),
-        final_norm=reader.read("output_norm.weight", config.hidden_size),
-        head=reader.read(HEAD, config.vocab_size, config.hidden_size) if untied else embedding,
-        rope_divisors=reader.read(ROPE_DIVISORS, config.head_size // 2).float() if ROPE_DIVISORS in reader else None,
-    )
-
-
-def _layer(reader: _TensorReader, config: LlamaConfig, prefix: str) -> LayerWeights:
-    hidden, mlp = config.hidden_size, config.intermediate_size
-    query_size, kv_size = config.heads * config.head_size, config.kv_heads * config.head_size
-    query = unpermuted(reader.read(prefix + "attn_q.weight", query_size, hidden), config.heads)
-    key = unpermuted(reader.read(prefix + "attn_k.weight", kv_size, hidden), config.kv_heads)
-    value = reader.read(prefix + "attn_v.weight", kv_size, hidden)
-    gate, up = (reader.read(f"{prefix}ffn_{part}.weight", mlp, hidden) for part in ("gate", "up"))
-    return LayerWeights(
-        attention_norm=reader.read(prefix + "attn_norm.weight", hidden),
-        qkv=torch.cat([query, key, value]),
-        attention_output=reader.read(prefix + "attn_output.weight", hidden, query_size),
-        mlp_norm=reader.read(prefix + "ffn_norm.weight", hidden),
-        gate_up=torch.cat([gate, up]),
-        down=reader.read(prefix + "ffn_down.weight", hidden, mlp),
-    )

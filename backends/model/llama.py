@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from backends.kernels.interface import Kernels, LayerCache, Rotation, StepContext
 from backends.model.config import LlamaConfig
 from backends.model.linear import Linear, make_linear
+from backends.model.rope import rope_frequencies
 from backends.model.weights import LayerWeights, LlamaWeights
 
 EXACT_LOGITS = 64
@@ -18,7 +20,7 @@ EXACT_LOGITS = 64
 
 
 class _Layer(NamedTuple):
-    """A layer's norms and its prepared matrix products."""
+    """A layer's norms and its prepared matrix products; `head_norms` are those of queries and of keys, if any."""
 
     attention_norm: Tensor
     qkv: Linear
@@ -26,6 +28,7 @@ class _Layer(NamedTuple):
     mlp_norm: Tensor
     gate_up: Linear
     down: Linear
+    head_norms: tuple[Tensor, Tensor] | None
 
 
 class Llama:
@@ -35,10 +38,12 @@ class Llama:
         self.config = config
         self.kernels = kernels
         self.dtype = weights.embedding.dtype
-        self.size_bytes = weights.size_bytes
-        self.identity = _identity(config, weights)
+        tally = _Tally(config)
+        tally.add(weights.outer_tensors())
         self._embedding = weights.embedding
-        self._layers = tuple(_prepared(layer) for layer in weights.layers)
+        self._layers = tuple(_prepared(layer, tally) for layer in weights.layers)
+        self.size_bytes = tally.size_bytes
+        self.identity = tally.identity
         self._final_norm = weights.final_norm
         self._head_weight = weights.head
         self._head = make_linear(weights.head)
@@ -55,11 +60,25 @@ class Llama:
         update: Tensor | None = None
         for layer, cache in zip(self._layers, caches, strict=True):
             hidden = kernels.add_rms_norm(residual, update, layer.attention_norm, epsilon)
-            query = kernels.rotate_and_store(layer.qkv(hidden), rotation, cache, step.slots)
+            qkv = self._with_head_norms(layer.qkv(hidden), layer.head_norms)
+            query = kernels.rotate_and_store(qkv, rotation, cache, step.slots)
             update = layer.attention_output(kernels.paged_attention(query, cache, step))
             hidden = kernels.add_rms_norm(residual, update, layer.mlp_norm, epsilon)
             update = layer.down(kernels.gated_silu(layer.gate_up(hidden)))
         return self._logits(residual, update, step.sample_rows)
+
+    def _with_head_norms(self, qkv: Tensor, norms: tuple[Tensor, Tensor] | None) -> Tensor:
+        """Each query and key head normed by itself, as if it were a row of its own."""
+        if norms is None:
+            return qkv
+        config = self.config
+        *parts, values = torch.split(qkv, [config.query_size, config.kv_size, config.kv_size], dim=1)
+        heads = [part.reshape(-1, config.head_size).float() for part in parts]
+        normed = [
+            self.kernels.add_rms_norm(rows, None, weight, config.norm_epsilon).view(len(qkv), -1)
+            for rows, weight in zip(heads, norms, strict=True)
+        ]
+        return torch.cat([*normed, values], dim=1)
 
     def _logits(self, residual: Tensor, update: Tensor | None, rows: Tensor) -> Tensor:
         """Only the rows that sample meet the head, a fifth of all weights in a small model."""
@@ -81,25 +100,33 @@ class Llama:
         return Rotation(angles.cos(), angles.sin())
 
 
-def rope_frequencies(config: LlamaConfig, divisors: Tensor | None) -> Tensor:
-    """Radians per position of each pair of a head, [head_size / 2] float32."""
-    exponents = torch.arange(0, config.head_size, 2, dtype=torch.int64).float() / config.head_size
-    frequencies = 1.0 / config.rope_base**exponents
-    return frequencies if divisors is None else frequencies / divisors
+class _Tally:
+    """What is told of all tensors while they pass by once: their memory, and what makes this model this model."""
+
+    def __init__(self, config: LlamaConfig) -> None:
+        self.size_bytes = 0
+        self._digest = sha256(repr(config).encode())
+
+    def add(self, tensors: Iterable[Tensor]) -> None:
+        for tensor in tensors:
+            self.size_bytes += tensor.numel() * tensor.element_size()
+            self._digest.update(tensor.flatten()[:1024].float().cpu().numpy().tobytes())
+
+    @property
+    def identity(self) -> str:
+        """The same for the same shape and weights: a digest over the configuration and the start of every tensor."""
+        return self._digest.hexdigest()
 
 
-def _identity(config: LlamaConfig, weights: LlamaWeights) -> str:
-    """The same for the same shape and weights: a digest over the configuration and the start of every tensor."""
-    parts = [tensor.flatten()[:1024].float().cpu().numpy().tobytes() for tensor in weights.tensors()]
-    return sha256(repr(config).encode() + b"".join(parts)).hexdigest()
-
-
-def _prepared(weights: LayerWeights) -> _Layer:
+def _prepared(weights: LayerWeights, tally: _Tally) -> _Layer:
+    tally.add(weights.tensors())
+    norms = (weights.query_norm, weights.key_norm)
     return _Layer(
         attention_norm=weights.attention_norm,
-        qkv=make_linear(weights.qkv),
-        attention_output=make_linear(weights.attention_output),
+        qkv=make_linear(weights.qkv, weights.qkv_bias),
+        attention_output=make_linear(weights.attention_output, weights.attention_output_bias),
         mlp_norm=weights.mlp_norm,
         gate_up=make_linear(weights.gate_up),
         down=make_linear(weights.down),
+        head_norms=None if norms[0] is None or norms[1] is None else (norms[0], norms[1]),
     )

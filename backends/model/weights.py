@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
 
 from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """One layer; matrices are [out, in]. Queries, keys, values are stacked in `qkv`, gate above up in `gate_up`."""
+    """One layer; matrices are [out, in]. Queries, keys, values are stacked in `qkv`, gate above up in `gate_up`.
+
+    `query_norm` and `key_norm` are [head_size]. None is a part that this kind of model does not have.
+    """
 
     attention_norm: Tensor
     qkv: Tensor
@@ -18,31 +21,33 @@ class LayerWeights:
     mlp_norm: Tensor
     gate_up: Tensor
     down: Tensor
+    qkv_bias: Tensor | None = None
+    attention_output_bias: Tensor | None = None
+    query_norm: Tensor | None = None
+    key_norm: Tensor | None = None
+
+    def tensors(self) -> Iterator[Tensor]:
+        """Every tensor that is there."""
+        parts = (getattr(self, part.name) for part in fields(self))
+        yield from (tensor for tensor in parts if tensor is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class LlamaWeights:
     """All weights, of one dtype. `head` is `embedding` itself when the two are tied.
 
+    `layers` may be read from the file anew in every pass over it, so that one layer at a time is in memory.
     `rope_divisors` [head_size / 2] divide the rotary frequencies (Llama 3's scaling); None when there are none.
     """
 
     embedding: Tensor
-    layers: tuple[LayerWeights, ...]
+    layers: Iterable[LayerWeights]
     final_norm: Tensor
     head: Tensor
     rope_divisors: Tensor | None = None
 
-    def tensors(self) -> Iterator[Tensor]:
-        """Every tensor, a tied one once."""
+    def outer_tensors(self) -> Iterator[Tensor]:
+        """Every tensor outside the layers, a tied one once."""
         yield from (self.embedding, self.final_norm)
         if self.head is not self.embedding:
             yield self.head
-        for layer in self.layers:
-            yield from (layer.attention_norm, layer.qkv, layer.attention_output)
-            yield from (layer.mlp_norm, layer.gate_up, layer.down)
-
-    @property
-    def size_bytes(self) -> int:
-        """Memory of all tensors."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors())

@@ -12,9 +12,10 @@ from backends.model.config import ModelRefusedError
 from backends.model.dtypes import choose_dtype, multiplies_bfloat16
 from backends.model.linear import can_prepack, make_linear
 from backends.model.llama import Llama
-from backends.model_loading import find_model, load_model
+from backends.model_loading import find_model, load_model, load_weights
 from backends.runner import TorchRunner
 from backends.types import Batch, Runner, SamplingParams, ScheduledSequence
+from router.tokenise import TokeniserError
 from tests.backends.tensor_builders import TINY, build_runner, build_sequence, build_weights, generate
 
 
@@ -69,7 +70,8 @@ def test_memory_is_counted_in_bytes():
     runner = build_runner(num_blocks=32, block_tokens=4)
     assert runner.block_bytes(4) == 2 * TINY.layers * 4 * TINY.kv_heads * TINY.head_size * 4
     assert runner.cache.keys.nbytes + runner.cache.values.nbytes == 32 * runner.block_bytes(4)
-    assert runner.weight_bytes == build_weights().size_bytes
+    per_layer = 2 * 48 + 80 * 48 + 48 * 48 + 3 * 64 * 48
+    assert runner.weight_bytes == 4 * (2 * 50 * 48 + 48 + 2 * per_layer)
     assert runner.context_tokens == TINY.context_tokens
 
 
@@ -96,13 +98,14 @@ def test_dtype_names_are_vllm_s():
 
 
 def test_a_model_that_is_not_there_is_named(tmp_path: Path):
-    """What was given, and what could be given."""
-    with pytest.raises(FileNotFoundError, match=r"absent\.gguf: no such file \(give a GGUF file, or smollm2\)"):
+    """What was given, and what could be given; nothing is fetched from a hub."""
+    with pytest.raises(FileNotFoundError, match=r"absent\.gguf: no such file or folder.*give a GGUF file"):
         find_model(str(tmp_path / "absent.gguf"))
-    with pytest.raises(ModelRefusedError, match="only GGUF files"):
-        find_model(str(tmp_path))
-    (tmp_path / "m.gguf").write_bytes(b"GGUF")
-    assert find_model(str(tmp_path / "m.gguf")) == tmp_path / "m.gguf"
+    assert find_model(str(tmp_path)) == tmp_path
+    with pytest.raises(ModelRefusedError, match=r"neither a config\.json nor exactly one GGUF file"):
+        load_weights(tmp_path, torch.float32)
+    with pytest.raises(TokeniserError, match=r"holds no tokenizer\.json"):
+        load_model(str(tmp_path))
 
 
 def test_smollm2_is_loaded_with_its_tokeniser():

@@ -13,7 +13,8 @@ import torch
 from backends.kernels.choose import choose_kernels
 from backends.kernels.reference import ReferenceKernels
 from backends.model.gguf_weights import load_gguf
-from backends.model.llama import Llama, rope_frequencies
+from backends.model.llama import Llama
+from backends.model.rope import rope_frequencies
 from backends.runner import TorchRunner
 from backends.step_tensors import build_step
 from backends.types import Batch, ScheduledSequence
