@@ -60,6 +60,11 @@ class StepContext:
     spans: tuple[SequenceSpan, ...]
 
     @cached_property
+    def longest_tokens(self) -> int:
+        """Tokens of the longest sequence."""
+        return max(span.sequence_tokens for span in self.spans)
+
+    @cached_property
     def decodes(self) -> Tensor:
         """Places in `spans` of the sequences with one new token, [count] int64."""
         places = [place for place, span in enumerate(self.spans) if span.row_count == 1]
