@@ -71,9 +71,7 @@ def parse_events_config(text: str) -> EventsConfig:
     for name, value in given.items():
         kinds = KINDS.get(name)
         if kinds is None:
-            raise ValueError(
-                f"has no key {name!r}; there are {', '.join(field.name for field in fields(EventsConfig))}"
-            )
+            raise ValueError(f"has no key {name!r}; there are {', '.join(KINDS)}")
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             raise ValueError(f"{name} must be {' or '.join(kind.__name__ for kind in kinds)}, not {value!r}")
     if "publisher" not in given:
