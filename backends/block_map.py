@@ -44,8 +44,8 @@ class BlockMap:
         else:
             self._blocks[key.digest] = {found.block_id: found, block.block_id: block}
 
-    def remove(self, block: Block) -> None:
-        """Forget one block; its copies stay. ValueError when it is not cached."""
+    def remove(self, block: Block) -> bool:
+        """Forget one block; its copies stay. True when it had none. ValueError when it is not cached."""
         key = block.key
         if key is None:
             raise ValueError(f"block {block.block_id} is not cached")
@@ -56,8 +56,9 @@ class BlockMap:
             del found[block.block_id]
             if len(found) == 1:
                 self._blocks[key.digest] = next(iter(found.values()))
-        else:
-            del self._blocks[key.digest]
+            return all(other.key is not key for other in found.values())  # copies share their key
+        del self._blocks[key.digest]
+        return True
 
     def __iter__(self) -> Iterator[tuple[bytes, Block]]:
         """Every (digest, block); for tests and integrity checks."""

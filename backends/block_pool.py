@@ -1,4 +1,4 @@
-"""Who holds which block: reference counts, the free queue, and what is cached. Knows nothing of requests."""
+"""Who holds which block: reference counts, what is cached, and who gives way. Knows nothing of requests."""
 
 from __future__ import annotations
 
@@ -9,37 +9,58 @@ from itertools import chain
 from backends.block_map import BlockMap
 from backends.free_queue import Block, FreeQueue
 from backends.hashing import BlockKey
+from backends.journal import Journal, NoJournal
+from backends.lending import Lending
+from backends.partitions import NO_PARTITIONS, UNNAMED, PartitionOccupancy, Partitions
+from backends.retention import Retention
+from backends.shelf import EVICT_FIRST, NORMAL, PIN, PRIORITY, Shelf
 
 NULL_BLOCK = 0
 """A block id that is never given out: padding in block tables may point at it."""
 
+RANK = {retention: rank for rank, retention in enumerate(Retention)}
+
 
 class BlockPool:
-    """`num_blocks` blocks, of which block 0 is never used. All operations are O(1) per block.
+    """`num_blocks` blocks, of which block 0 is never used. All operations are O(1) per block and O(partitions).
 
     A cached block that nobody holds stays findable until it is taken for something else: free and cached are no
-    opposites.
+    opposites. Blocks without content are nobody's, and are taken first; then `Lending` says which partition gives
+    one, and its `Shelf` which one it is.
     """
 
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(
+        self,
+        num_blocks: int,
+        *,
+        eviction: str = "lru",
+        partitions: Partitions = NO_PARTITIONS,
+        pin_quota: float = 0.25,
+        journal: Journal | None = None,
+    ) -> None:
         if num_blocks < 2:
             raise ValueError(f"num_blocks must be at least 2 (block 0 is never used), not {num_blocks}")
         self._blocks = [Block(block_id) for block_id in range(num_blocks)]
-        self._free = FreeQueue()
+        self._blank = FreeQueue()
         self._cached = BlockMap()
+        self._lending = Lending(num_blocks - 1, partitions, eviction, pin_quota)
+        self._unnamed = self._lending.shelf(UNNAMED)
+        self._journal = None if isinstance(journal, NoJournal) else journal
+        for block in self._blocks:
+            block.owner = self._unnamed
         self._blocks[NULL_BLOCK].ref_count = 1
         for block in self._blocks[NULL_BLOCK + 1 :]:
-            self._free.append(block)
+            self._blank.append(block)
 
     @property
     def usable_blocks(self) -> int:
         """Blocks that can be given out at all."""
-        return len(self._blocks) - 1
+        return self._lending.total
 
     @property
     def free_blocks_count(self) -> int:
-        """Blocks nobody holds, cached or not."""
-        return self._free.count
+        """Blocks nobody holds: cached or not, pinned or not."""
+        return self._lending.total - sum(shelf.held for shelf in self._lending.shelves)
 
     @property
     def cached_blocks_count(self) -> int:
@@ -49,41 +70,79 @@ class BlockPool:
     @property
     def usage(self) -> float:
         """Share of the usable blocks that somebody holds, 0..1."""
-        return 1.0 - self._free.count / self.usable_blocks
+        return 1.0 - self.free_blocks_count / self._lending.total
 
-    def unheld(self, block_ids: Iterable[int]) -> int:
-        """How many of these nobody holds: taking them uses up free blocks."""
-        return sum(self._blocks[block_id].ref_count == 0 for block_id in block_ids)
+    def available(self, partition: str = UNNAMED) -> int:
+        """How many blocks a partition could take now."""
+        return self._lending.room(self._unnamed if partition == UNNAMED else self._lending.shelf(partition))
 
-    def get_new_blocks(self, count: int) -> list[int]:
+    def capacity(self, partition: str = UNNAMED) -> int:
+        """The most blocks that a partition can ever hold; a request that needs more can never run."""
+        return self._lending.capacity(self._lending.shelf(partition))
+
+    def unheld(self, block_ids: Iterable[int], partition: str = UNNAMED) -> int:
+        """By how much `available(partition)` sinks, at most, when a request of it holds these blocks that it found."""
+        blocks = self._blocks
+        return self._lending.taken_by_holding((blocks[block_id] for block_id in block_ids), self._shelf(partition))
+
+    def get_new_blocks(self, count: int, partition: str = UNNAMED) -> list[int]:
         """Take `count` blocks with undefined content, held once each; what they had cached is forgotten.
 
-        ValueError when fewer are free; nothing is taken then.
+        ValueError when fewer are available; nothing is taken then.
         """
-        if count > self._free.count:
-            raise ValueError(f"{count} blocks wanted, {self._free.count} free")
-        return [self._take_first() for _ in range(count)]
+        taker = self._shelf(partition)
+        room = self._lending.room(taker)
+        if count > room:
+            raise ValueError(f"{count} blocks wanted, {room} free")
+        return [self._take(taker) for _ in range(count)]
 
-    def _take_first(self) -> int:
-        block = self._free.pop_first()
-        if block.key is not None:
-            self._cached.remove(block)
+    def _shelf(self, partition: str) -> Shelf:
+        return self._unnamed if partition == UNNAMED else self._lending.shelf(partition)
+
+    def _take(self, taker: Shelf) -> int:
+        block = self._blank.pop() if taker.used < taker.ceiling else None
+        if block is None:
+            block = self._lending.lender(taker).pop()
+            self._overwrite(block)
+        block.owner = taker
         block.ref_count = 1
+        taker.held += 1
         return block.block_id
 
+    def _overwrite(self, block: Block) -> None:
+        if self._journal is not None and block.key is not None:
+            self._journal.overwritten(block.key, block.block_id)
+        self._forget(block)
+        if block.retention is not NORMAL:
+            block.owner.forget_wish(block)
+
+    def _forget(self, block: Block) -> None:
+        key = block.key
+        last = self._cached.remove(block)
+        block.owner.cached -= 1
+        block.uses = 0
+        if last and key is not None and self._journal is not None:
+            self._journal.removed(key)
+
     def touch(self, block_ids: Iterable[int]) -> None:
-        """Hold found blocks once more; they keep their content."""
+        """Hold found blocks once more; they keep their content, and are no longer to be evicted first."""
         for block_id in block_ids:
             block = self._blocks[block_id]
             if block.ref_count == 0:
-                self._free.remove(block)
+                owner = block.owner
+                if block.key is None:
+                    raise ValueError(f"block {block_id} is neither held nor cached")
+                owner.remove(block)
+                owner.held += 1
             block.ref_count += 1
+            block.uses += 1
+            if block.retention is EVICT_FIRST:
+                block.retention = NORMAL
 
     def free_blocks(self, block_ids: Iterable[int]) -> None:
         """Hold each block once less, in the order of eviction: pass a block table reversed, so its tail goes first.
 
-        Blocks without cached content are reused before all others, cached ones after all others. ValueError for a
-        block that nobody holds.
+        Blocks without cached content are reused before all others. ValueError for a block that nobody holds.
         """
         for block_id in block_ids:
             block = self._blocks[block_id]
@@ -91,7 +150,17 @@ class BlockPool:
                 raise ValueError(f"block {block_id} is freed, but nobody holds it")
             block.ref_count -= 1
             if block.ref_count == 0:
-                (self._free.prepend if block.key is None else self._free.append)(block)
+                owner = block.owner
+                owner.held -= 1
+                if block.key is None:
+                    self._make_blank(block)
+                else:
+                    owner.add(block)
+
+    def _make_blank(self, block: Block) -> None:
+        block.uses = 0
+        block.owner.forget_wish(block)
+        self._blank.prepend(block)
 
     def find(self, key: BlockKey, parent: BlockKey) -> tuple[int, BlockKey] | None:
         """A cached block of this content after `parent`, and the key under which it is kept."""
@@ -102,35 +171,93 @@ class BlockPool:
 
     def cache_full_block(self, block_id: int, key: BlockKey, parent: BlockKey) -> BlockKey:
         """Make a computed full block findable; return the key that all copies of this content share."""
+        block = self._blocks[block_id]
         copy = self._cached.find(key, parent)
         if copy is not None and copy.key is not None:
             key = copy.key
         else:
             key.parent = parent
-        self._cached.insert(self._blocks[block_id], key)
+        self._cached.insert(block, key)
+        block.owner.cached += 1
+        if copy is None and self._journal is not None:
+            self._journal.stored(key, block_id)
         return key
 
     def evict(self, block_ids: Iterable[int]) -> None:
-        """Forget what these blocks have cached; whoever holds them goes on holding them."""
+        """Forget what these blocks have cached, pinned or not; whoever holds them goes on holding them."""
         for block_id in block_ids:
             block = self._blocks[block_id]
-            if block.key is not None:
-                self._cached.remove(block)
+            if block.key is None:
+                continue
+            self._forget(block)
+            if block.ref_count == 0:
+                block.owner.remove(block)
+                self._make_blank(block)
 
     def reset(self) -> bool:
         """Forget everything cached; False, and nothing done, while any block is held."""
-        if self._free.count != self.usable_blocks:
+        if self.free_blocks_count != self._lending.total:
             return False
+        journal, self._journal = self._journal, None
         self.evict(range(len(self._blocks)))
+        self._journal = journal
+        if journal is not None:
+            journal.cleared()
         return True
 
     def key_of(self, block_id: int) -> BlockKey | None:
         """The key under which a block is cached, or None."""
         return self._blocks[block_id].key
 
+    def retain(self, block_ids: Iterable[int], retention: Retention, until_seconds: float | None = None) -> None:
+        """Say what is to happen to these blocks, a block table's beginning, when they are free: at once if they are.
+
+        The strongest wish for a block holds, of equal ones the one that ends last, until its end or until the content
+        is forgotten. PIN needs an end; one over a quota, or for which there is no room, is only PRIORITY. EVICT_FIRST
+        is heeded for blocks that nobody hit since they were computed: a hit shows that it was wrong. ValueError for
+        NO_STORE, which is no property of a block.
+        """
+        if retention is Retention.NO_STORE or (retention is PIN and until_seconds is None):
+            raise ValueError(f"blocks cannot be retained as {retention.value} until {until_seconds}")
+        loose = []
+        for block_id in block_ids:  # heads first: the quota is for them
+            block = self._blocks[block_id]
+            if block.queue is self._blank:
+                continue
+            if block.queue is not None:
+                block.owner.remove(block)
+                block.owner.held += 1  # while it is in no queue
+                loose.append(block)
+            self._wish(block, retention, until_seconds)
+        for block in reversed(loose):  # tails first: they are to be evicted first
+            block.owner.held -= 1
+            block.owner.add(block)
+
+    def _wish(self, block: Block, retention: Retention, until: float | None) -> None:
+        owner = block.owner
+        if retention is PIN and block.retention is not PIN:
+            if not self._lending.may_pin(owner) or self._lending.room(owner) < 0:
+                retention = PRIORITY
+            else:
+                owner.pins += 1
+        if retention is block.retention:
+            block.until = None if until is None or block.until is None else max(until, block.until)
+        elif RANK[retention] > RANK[block.retention] or (retention is EVICT_FIRST and not block.uses):
+            block.retention, block.until = retention, until
+
+    def expire(self, now: float) -> None:
+        """Pins and priorities whose end has come are ordinary from now on. O(expired); call it once a step."""
+        for shelf in self._lending.shelves:
+            shelf.expire(now)
+
+    def occupancy(self) -> tuple[PartitionOccupancy, ...]:
+        """What each partition has, the unnamed one first."""
+        return self._lending.occupancy(self._blank.count)
+
     def check_integrity(self, holders: Iterable[Sequence[int]] | None = None) -> None:
         """Raise AssertionError on any broken invariant; with `holders` (block tables) also count the references."""
-        for fault in chain(self._free.faults(), self._cached.faults(), self._faults(holders)):
+        parts = (self._blank.faults(), self._cached.faults(), self._lending.faults(self._blank.count))
+        for fault in chain(*parts, self._faults(holders)):
             raise AssertionError(fault)
 
     def _faults(self, holders: Iterable[Sequence[int]] | None) -> Iterator[str]:
@@ -138,14 +265,27 @@ class BlockPool:
         if null.ref_count != 1 or null.key is not None:
             yield "block 0 was taken, freed or cached"
         for block in usable:
-            if block.ref_count < 0 or (block.next is block) != (block.ref_count > 0):
+            if block.ref_count < 0 or (block.queue is None) != (block.ref_count > 0):
                 yield f"block {block.block_id} has {block.ref_count} references and is free and held, or neither"
-        if self._free.count + sum(block.ref_count > 0 for block in usable) != self.usable_blocks:
-            yield "a block was lost"
         if sum(block.key is not None for block in usable) != self._cached.count:
             yield "a block has a key but is not mapped"
+        if any(block.key is not None or block.retention is not NORMAL for block in self._blank):
+            yield "a block of nobody has content, or somebody's wish"
+        for shelf in self._lending.shelves:
+            own = [block for block in usable if block.owner is shelf]
+            counts = (shelf.held, shelf.cached, shelf.pins)
+            if counts != (_held(own), sum(block.key is not None for block in own), _pins(own)):
+                yield f"partition {shelf.name!r} counts {counts} held, cached and pinned blocks wrongly"
         if holders is not None:
             expected = Counter(chain.from_iterable(holders))
             for block in usable:
                 if block.ref_count != expected[block.block_id]:
                     yield f"block {block.block_id}: {block.ref_count} references, {expected[block.block_id]} holders"
+
+
+def _held(blocks: list[Block]) -> int:
+    return sum(block.ref_count > 0 for block in blocks)
+
+
+def _pins(blocks: list[Block]) -> int:
+    return sum(block.retention is PIN for block in blocks)

@@ -1,21 +1,36 @@
-"""Blocks, and the queue of those nobody holds: a doubly linked list through the blocks themselves."""
+"""Blocks, and queues of those nobody holds: doubly linked lists through the blocks themselves."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from backends.hashing import BlockKey
+from backends.retention import Retention
+
+if TYPE_CHECKING:
+    from backends.shelf import Shelf
 
 
 class Block:
-    """One block of K/V slots. `key` is set while its content is cached. Outside the queue it is linked to itself."""
+    """One block of K/V slots. `key` is set while its content is cached.
 
-    __slots__ = ("block_id", "key", "next", "previous", "ref_count")
+    `owner` is the partition that took it last; `queue` the one it stands in while nobody holds it. `uses` counts how
+    often its content was hit, `retention` and `until` (engine's seconds) say what is wished for it.
+    """
+
+    __slots__ = ("block_id", "key", "next", "owner", "previous", "queue", "ref_count", "retention", "until", "uses")
+
+    owner: Shelf
 
     def __init__(self, block_id: int) -> None:
         self.block_id = block_id
         self.ref_count = 0
         self.key: BlockKey | None = None
+        self.queue: FreeQueue | None = None
+        self.retention = Retention.NORMAL
+        self.until: float | None = None
+        self.uses = 0
         self.previous = self
         self.next = self
 
@@ -35,37 +50,46 @@ class FreeQueue:
         self._tail.previous = self._head
         self.count = 0
 
-    def pop_first(self) -> Block:
-        """Take out the first block; IndexError when there is none."""
+    def pop(self) -> Block | None:
+        """Take out the first block; None when there is none."""
         block = self._head.next
         if block is self._tail:
-            raise IndexError("no free block")
-        self.remove(block)
+            return None
+        following = block.next
+        self._head.next = following
+        following.previous = self._head
+        block.queue = None
+        self.count -= 1
         return block
 
     def remove(self, block: Block) -> None:
         """Take out one block from anywhere; ValueError when it is not in the queue."""
-        previous, following = block.previous, block.next
-        if following is block:
+        if block.queue is not self:
             raise ValueError(f"block {block.block_id} is not in the free queue")
+        previous, following = block.previous, block.next
         previous.next = following
         following.previous = previous
-        block.previous = block.next = block
+        block.queue = None
         self.count -= 1
 
     def append(self, block: Block) -> None:
         """Put a block last."""
-        self._link(self._tail.previous, block, self._tail)
+        if block.queue is not None:
+            raise ValueError(f"block {block.block_id} is in the free queue already")
+        tail = self._tail
+        last = tail.previous
+        block.previous, block.next, block.queue = last, tail, self
+        last.next = tail.previous = block
+        self.count += 1
 
     def prepend(self, block: Block) -> None:
         """Put a block first."""
-        self._link(self._head, block, self._head.next)
-
-    def _link(self, previous: Block, block: Block, following: Block) -> None:
-        if block.next is not block:
+        if block.queue is not None:
             raise ValueError(f"block {block.block_id} is in the free queue already")
-        block.previous, block.next = previous, following
-        previous.next = following.previous = block
+        head = self._head
+        first = head.next
+        block.previous, block.next, block.queue = head, first, self
+        head.next = first.previous = block
         self.count += 1
 
     def __iter__(self) -> Iterator[Block]:
@@ -76,11 +100,13 @@ class FreeQueue:
             block = block.next
 
     def faults(self) -> Iterator[str]:
-        """What is broken: links that disagree with each other or with the count."""
+        """What is broken: links that disagree with each other, with the blocks or with the count."""
         previous, seen = self._head, 0
         for block in self:
             if block.previous is not previous:
                 yield f"block {block.block_id}: its back link is wrong"
+            if block.queue is not self:
+                yield f"block {block.block_id} is linked into a queue that it does not name"
             previous, seen = block, seen + 1
         if self._tail.previous is not previous:
             yield "the back link of the queue's end is wrong"

@@ -1,0 +1,145 @@
+"""One partition's blocks: how many are held, cached and pinned, and the free cached ones in order of eviction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+
+from backends.deadlines import Deadlines
+from backends.eviction import EvictionPolicy
+from backends.free_queue import Block, FreeQueue
+from backends.retention import Retention
+
+EVICT_FIRST, NORMAL, PRIORITY, PIN = Retention.EVICT_FIRST, Retention.NORMAL, Retention.PRIORITY, Retention.PIN
+
+
+class Shelf:
+    """Evicts from the lowest retention that has a free block; of those with an end, the one that ends first.
+
+    `held` blocks are held by somebody, `evictable` and `pinned` ones are free and cached, `pins` counts the blocks to
+    be kept whether held or free, `cached` all that a look-up can find. `floor`, `ceiling` and `pin_quota` are blocks.
+    """
+
+    __slots__ = (
+        "_first",
+        "_normal",
+        "_pinned",
+        "_priority",
+        "_timed",
+        "cached",
+        "ceiling",
+        "evictable",
+        "floor",
+        "held",
+        "name",
+        "pin_quota",
+        "pinned",
+        "pins",
+    )
+
+    def __init__(
+        self, name: str, *, floor: int, ceiling: int, pin_quota: int, policy: Callable[[int], EvictionPolicy]
+    ) -> None:
+        self.name = name
+        self.floor = floor
+        self.ceiling = ceiling
+        self.pin_quota = pin_quota
+        self.held = self.evictable = self.pinned = self.pins = self.cached = 0
+        self._first = FreeQueue()
+        self._normal = policy(ceiling)
+        self._timed = Deadlines()
+        self._priority = FreeQueue()
+        self._pinned = Deadlines()
+
+    @property
+    def used(self) -> int:
+        """Blocks accounted to this partition."""
+        return self.held + self.pinned + self.evictable
+
+    @property
+    def kept(self) -> int:
+        """Blocks that cannot be taken away now."""
+        return self.held + self.pinned
+
+    def add(self, block: Block) -> None:
+        """A cached block that nobody holds any more; the caller counts `held`."""
+        retention = block.retention
+        if retention is PIN:
+            self._pinned.add(block)
+            self.pinned += 1
+            return
+        self.evictable += 1
+        if retention is NORMAL:
+            self._normal.add(block)
+        elif retention is EVICT_FIRST:
+            self._first.append(block)
+        elif block.until is None:
+            self._priority.append(block)
+        else:
+            self._timed.add(block)
+
+    def remove(self, block: Block) -> None:
+        """Take out a free cached block, wherever it is; ValueError when it is not free."""
+        if block.queue is None:
+            raise ValueError(f"block {block.block_id} is not free")
+        block.queue.remove(block)
+        if block.retention is PIN:
+            self.pinned -= 1
+        else:
+            self.evictable -= 1
+
+    def pop(self) -> Block:
+        """Take out the block to evict; ValueError when all that is free is pinned."""
+        block = self._first.pop() or self._normal.pop() or self._timed.pop() or self._priority.pop()
+        if block is None:
+            raise ValueError(f"partition {self.name!r} has nothing to evict")
+        self.evictable -= 1
+        return block
+
+    def forget_wish(self, block: Block) -> None:
+        """A block, which is in no queue, is ordinary from now on."""
+        if block.retention is PIN:
+            self.pins -= 1
+        block.retention = NORMAL
+        block.until = None
+
+    def expire(self, now: float) -> None:
+        """Make ordinary what is free and was to be kept until now. O(expired)."""
+        for block in self._pinned.due(now):
+            self.pinned -= 1
+            self._expired(block)
+        for block in self._timed.due(now):
+            self.evictable -= 1
+            self._expired(block)
+
+    def _expired(self, block: Block) -> None:
+        self.forget_wish(block)
+        self.add(block)
+
+    def _queues(self) -> Iterator[tuple[Retention, FreeQueue]]:
+        yield EVICT_FIRST, self._first
+        yield PRIORITY, self._priority
+        for retention, queues in ((NORMAL, self._normal), (PRIORITY, self._timed), (PIN, self._pinned)):
+            for queue in queues.queues():
+                yield retention, queue
+
+    def faults(self) -> Iterator[str]:
+        """What is broken: queues, blocks in the wrong one, counts, the quota of pins."""
+        counts = {PIN: 0, PRIORITY: 0, NORMAL: 0, EVICT_FIRST: 0}
+        for retention, queue in self._queues():
+            yield from queue.faults()
+            counts[retention] += queue.count
+            for block in queue:
+                if block.owner is not self:
+                    yield f"block {block.block_id} waits in partition {self.name!r}, which does not own it"
+                if block.retention is not retention:
+                    yield f"block {block.block_id} is {block.retention.value}, but waits as {retention.value}"
+                if block.key is None:
+                    yield f"block {block.block_id} has no content, but waits to be evicted"
+        yield from chain(self._timed.faults(), self._pinned.faults())
+        if (counts.pop(PIN), sum(counts.values())) != (self.pinned, self.evictable):
+            yield f"partition {self.name!r} miscounts its {self.evictable} evictable and {self.pinned} pinned blocks"
+        if self.pins > self.pin_quota:
+            yield f"partition {self.name!r} has {self.pins} pins, its quota is {self.pin_quota}"
+        if self.used > self.ceiling:
+            yield f"partition {self.name!r} has {self.used} blocks, its ceiling is {self.ceiling}"
