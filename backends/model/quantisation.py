@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from backends.model import k_quants
 from backends.model.config import ModelRefusedError
 
 Bytes = NDArray[np.uint8]
@@ -26,6 +27,8 @@ GGML_TYPE_NAMES = {
 
 _Q4_0 = np.dtype([("scale", "<f2"), ("pairs", "u1", 16)])
 _Q4_1 = np.dtype([("scale", "<f2"), ("minimum", "<f2"), ("pairs", "u1", 16)])
+_Q5_0 = np.dtype([("scale", "<f2"), ("high", "u1", 4), ("pairs", "u1", 16)])
+_Q5_1 = np.dtype([("scale", "<f2"), ("minimum", "<f2"), ("high", "u1", 4), ("pairs", "u1", 16)])
 _Q8_0 = np.dtype([("scale", "<f2"), ("values", "i1", 32)])
 
 
@@ -93,6 +96,29 @@ def _q4_1(raw: Bytes) -> Floats:
     return scaled.reshape(-1)
 
 
+def _q5_0(raw: Bytes) -> Floats:
+    """As `_q4_0`, with a fifth bit, 16 in the middle."""
+    blocks = raw.view(_Q5_0)
+    scaled = _nibbles(blocks["pairs"]) + _fifth_bits(blocks["high"])
+    scaled -= 16.0
+    scaled *= _column(blocks["scale"])
+    return scaled.reshape(-1)
+
+
+def _q5_1(raw: Bytes) -> Floats:
+    """As `_q4_1`, with a fifth bit."""
+    blocks = raw.view(_Q5_1)
+    scaled = _nibbles(blocks["pairs"]) + _fifth_bits(blocks["high"])
+    scaled *= _column(blocks["scale"])
+    scaled += _column(blocks["minimum"])
+    return scaled.reshape(-1)
+
+
+def _fifth_bits(high: Bytes) -> Floats:
+    """A bit for each of a block's 32 numbers, worth 16."""
+    return np.unpackbits(high, axis=1, bitorder="little").astype(np.float32) * np.float32(16.0)
+
+
 def _nibbles(pairs: Bytes) -> Floats:
     """A block's 16 low nibbles come first, then its 16 high ones."""
     return np.concatenate([pairs & 15, pairs >> 4], axis=1).astype(np.float32)
@@ -109,5 +135,10 @@ ENCODINGS: dict[int, Encoding] = {
     8: Encoding(32, _Q8_0.itemsize, _q8_0),
     2: Encoding(32, _Q4_0.itemsize, _q4_0),
     3: Encoding(32, _Q4_1.itemsize, _q4_1),
+    6: Encoding(32, _Q5_0.itemsize, _q5_0),
+    7: Encoding(32, _Q5_1.itemsize, _q5_1),
+    12: Encoding(k_quants.BLOCK_ELEMENTS, k_quants.Q4_K.itemsize, k_quants.q4_k),
+    13: Encoding(k_quants.BLOCK_ELEMENTS, k_quants.Q5_K.itemsize, k_quants.q5_k),
+    14: Encoding(k_quants.BLOCK_ELEMENTS, k_quants.Q6_K.itemsize, k_quants.q6_k),
 }
 """ggml type → encoding, for every type that is read here."""
