@@ -1,13 +1,23 @@
-"""Tiny random checkpoints, written with Hugging Face's own library, and the logits that it computes for them."""
+"""Tiny random checkpoints, written by transformers, and the logits computed for them by it and by us."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import transformers
 
+from backends.kernels.interface import Kernels
+from backends.model.assembly import LoadedWeights
+from backends.model.llama import Llama
+from backends.runner import TorchRunner
+from backends.step_tensors import build_step
+from backends.types import Batch, ScheduledSequence
+from tests.backends.tensor_builders import build_sequence
+
+TOLERANCE = 1e-4
 VOCABULARY = 97
 PROMPT = [(31 * index + 7) % VOCABULARY for index in range(24)]
 SIZES: dict[str, Any] = {
@@ -50,3 +60,17 @@ def build_checkpoint(folder: Path, case: str, **saving: Any) -> Checkpoint:
         parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.2 + ("norm" in name))
     model.save_pretrained(folder, **saving)
     return Checkpoint(folder, model, model(torch.tensor([PROMPT])).logits[0].clone())
+
+
+@torch.inference_mode()
+def logits_of(loaded: LoadedWeights, kernels: Kernels, cuts: list[int]) -> torch.Tensor:
+    """Logits of every position of PROMPT, computed in pieces of `cuts` tokens."""
+    runner = TorchRunner(Llama(loaded.config, loaded.weights, kernels))
+    runner.allocate(9, 4)
+    sequence, start, rows = build_sequence(PROMPT, [5, 2, 8, 1, 7, 3]), 0, []
+    for count in cuts:
+        step = build_step(Batch([ScheduledSequence(sequence, start, count, True)]), 4)
+        step = replace(step, sample_rows=torch.arange(count))
+        rows.append(runner.model.forward(step, runner.cache.layers))
+        start += count
+    return torch.cat(rows)

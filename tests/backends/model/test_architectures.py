@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -13,16 +12,9 @@ import torch
 from backends.kernels.choose import choose_kernels
 from backends.kernels.interface import Kernels
 from backends.kernels.reference import ReferenceKernels
-from backends.model.assembly import LoadedWeights
 from backends.model.hf_weights import load_folder
-from backends.model.llama import Llama
-from backends.runner import TorchRunner
-from backends.step_tensors import build_step
-from backends.types import Batch, ScheduledSequence
-from tests.backends.model.checkpoints import CASES, PROMPT, Checkpoint, build_checkpoint
-from tests.backends.tensor_builders import build_sequence
+from tests.backends.model.checkpoints import CASES, TOLERANCE, Checkpoint, build_checkpoint, logits_of
 
-TOLERANCE = 1e-4
 CHUNKS = {"one chunk": [24], "several chunks": [5, 1, 11, 7], "decoding": [16, *[1] * 8]}
 
 
@@ -35,20 +27,6 @@ def best_kernels() -> Kernels:
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     """One architecture's folder."""
     return build_checkpoint(tmp_path_factory.mktemp("checkpoint"), request.param)
-
-
-@torch.inference_mode()
-def logits_of(loaded: LoadedWeights, kernels: Kernels, cuts: list[int]) -> torch.Tensor:
-    """Logits of every position of PROMPT, computed in pieces of `cuts` tokens."""
-    runner = TorchRunner(Llama(loaded.config, loaded.weights, kernels))
-    runner.allocate(9, 4)
-    sequence, start, rows = build_sequence(PROMPT, [5, 2, 8, 1, 7, 3]), 0, []
-    for count in cuts:
-        step = build_step(Batch([ScheduledSequence(sequence, start, count, True)]), 4)
-        step = replace(step, sample_rows=torch.arange(count))
-        rows.append(runner.model.forward(step, runner.cache.layers))
-        start += count
-    return torch.cat(rows)
 
 
 @pytest.mark.parametrize("cuts", CHUNKS.values(), ids=CHUNKS)
