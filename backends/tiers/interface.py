@@ -67,6 +67,9 @@ class Offload(Protocol):
     def reset(self) -> None:
         """Forget everything in every tier, and what is on its way."""
 
+    def close(self) -> None:
+        """Write what still waits to be written, for a few seconds at most, and end the threads."""
+
 
 class NoOffload:
     """No tiers: everything is a miss."""
@@ -91,4 +94,7 @@ class NoOffload:
         """Nothing to wait for."""
 
     def reset(self) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
         """Nothing."""
