@@ -74,11 +74,11 @@ class BlockPool:
 
     def available(self, partition: str = UNNAMED) -> int:
         """How many blocks a partition could take now."""
-        return self._lending.room(self._unnamed if partition == UNNAMED else self._lending.shelf(partition))
+        return self._lending.room(self._shelf(partition))
 
     def capacity(self, partition: str = UNNAMED) -> int:
         """The most blocks that a partition can ever hold; a request that needs more can never run."""
-        return self._lending.capacity(self._lending.shelf(partition))
+        return self._lending.capacity(self._shelf(partition))
 
     def unheld(self, block_ids: Iterable[int], partition: str = UNNAMED) -> int:
         """By how much `available(partition)` sinks, at most, when a request of it holds these blocks that it found."""
@@ -94,49 +94,64 @@ class BlockPool:
         room = self._lending.room(taker)
         if count > room:
             raise ValueError(f"{count} blocks wanted, {room} free")
-        return [self._take(taker) for _ in range(count)]
+        blank, taken = self._blank, []
+        while len(taken) < count and blank.count and taker.used < taker.ceiling:
+            block = blank.pop()
+            if block is not None:
+                block.owner = taker
+                block.ref_count = 1
+                taker.used += 1
+                taker.kept += 1
+                taken.append(block.block_id)
+        missing = count - len(taken)
+        return taken + self._evict_for(taker, missing) if missing else taken
 
     def _shelf(self, partition: str) -> Shelf:
-        return self._unnamed if partition == UNNAMED else self._lending.shelf(partition)
+        return self._lending.shelf(partition) if partition else self._unnamed
 
-    def _take(self, taker: Shelf) -> int:
-        block = self._blank.pop() if taker.used < taker.ceiling else None
-        if block is None:
-            block = self._lending.lender(taker).pop()
-            self._overwrite(block)
-        block.owner = taker
-        block.ref_count = 1
-        taker.held += 1
-        return block.block_id
-
-    def _overwrite(self, block: Block) -> None:
-        if self._journal is not None and block.key is not None:
-            self._journal.overwritten(block.key, block.block_id)
-        self._forget(block)
-        if block.retention is not NORMAL:
-            block.owner.forget_wish(block)
+    def _evict_for(self, taker: Shelf, count: int) -> list[int]:
+        lending, journal, taken = self._lending, self._journal, []
+        for _ in range(count):
+            lender = taker if lending.alone else lending.lender(taker)
+            block = lender.pop()
+            key = block.key
+            if journal is not None and key is not None:
+                journal.overwritten(key, block.block_id)
+            if self._cached.remove(block) and journal is not None and key is not None:
+                journal.removed(key)
+            lender.cached -= 1
+            block.uses = 0
+            if block.retention is not NORMAL:
+                lender.forget_wish(block)
+            if lender is not taker:
+                lending.hand_over(block, taker)
+            block.ref_count = 1
+            taken.append(block.block_id)
+        return taken
 
     def _forget(self, block: Block) -> None:
         key = block.key
         last = self._cached.remove(block)
         block.owner.cached -= 1
         block.uses = 0
-        if last and key is not None and self._journal is not None:
+        if last and self._journal is not None and key is not None:
             self._journal.removed(key)
 
     def touch(self, block_ids: Iterable[int]) -> None:
         """Hold found blocks once more; they keep their content, and are no longer to be evicted first."""
+        blocks = self._blocks
         for block_id in block_ids:
-            block = self._blocks[block_id]
+            block = blocks[block_id]
+            retention = block.retention
             if block.ref_count == 0:
-                owner = block.owner
-                if block.key is None:
-                    raise ValueError(f"block {block_id} is neither held nor cached")
-                owner.remove(block)
-                owner.held += 1
+                if retention is NORMAL and block.queue is not None and block.key is not None:
+                    block.queue.remove(block)  # as Shelf.remove does, one call less for every hit
+                    block.owner.kept += 1
+                else:
+                    block.owner.remove(block)
             block.ref_count += 1
             block.uses += 1
-            if block.retention is EVICT_FIRST:
+            if retention is EVICT_FIRST:
                 block.retention = NORMAL
 
     def free_blocks(self, block_ids: Iterable[int]) -> None:
@@ -150,16 +165,18 @@ class BlockPool:
                 raise ValueError(f"block {block_id} is freed, but nobody holds it")
             block.ref_count -= 1
             if block.ref_count == 0:
-                owner = block.owner
-                owner.held -= 1
                 if block.key is None:
                     self._make_blank(block)
                 else:
-                    owner.add(block)
+                    block.owner.add(block)
 
     def _make_blank(self, block: Block) -> None:
+        owner = block.owner
+        owner.used -= 1
+        owner.kept -= 1
+        if block.retention is not NORMAL:
+            owner.forget_wish(block)
         block.uses = 0
-        block.owner.forget_wish(block)
         self._blank.prepend(block)
 
     def find(self, key: BlockKey, parent: BlockKey) -> tuple[int, BlockKey] | None:
@@ -189,9 +206,10 @@ class BlockPool:
             block = self._blocks[block_id]
             if block.key is None:
                 continue
-            self._forget(block)
             if block.ref_count == 0:
                 block.owner.remove(block)
+            self._forget(block)
+            if block.ref_count == 0:
                 self._make_blank(block)
 
     def reset(self) -> bool:
@@ -226,11 +244,9 @@ class BlockPool:
                 continue
             if block.queue is not None:
                 block.owner.remove(block)
-                block.owner.held += 1  # while it is in no queue
                 loose.append(block)
             self._wish(block, retention, until_seconds)
         for block in reversed(loose):  # tails first: they are to be evicted first
-            block.owner.held -= 1
             block.owner.add(block)
 
     def _wish(self, block: Block, retention: Retention, until: float | None) -> None:

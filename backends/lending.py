@@ -50,7 +50,7 @@ class Lending:
                 policy=EVICTION_POLICIES[eviction],
             )
         self.shelves = tuple(self._shelves.values())
-        self._alone = self.shelves[0] if len(self.shelves) == 1 else None
+        self.alone = len(self.shelves) == 1
 
     def shelf(self, name: str) -> Shelf:
         """A partition by its name; ValueError for one that there is not."""
@@ -66,18 +66,25 @@ class Lending:
 
     def room(self, shelf: Shelf) -> int:
         """How many more blocks a partition may keep now."""
-        kept = shelf.held + shelf.pinned
-        if shelf is self._alone:
+        kept = shelf.kept
+        if self.alone:
             return self.total - kept
         promised = sum(max(other.kept, other.floor) for other in self.shelves if other is not shelf)
         return min(shelf.ceiling, self.total - promised) - kept
 
     def lender(self, taker: Shelf) -> Shelf:
         """From whom a partition takes cache; it must have room."""
-        if taker is self._alone or taker.used >= taker.ceiling:
+        if self.alone or taker.used >= taker.ceiling:
             return taker
-        lenders = [shelf for shelf in self.shelves if shelf.evictable and shelf.used > shelf.floor]
+        lenders = [shelf for shelf in self.shelves if shelf.used > max(shelf.kept, shelf.floor)]
         return max(lenders, key=_above_floor, default=taker)
+
+    def hand_over(self, block: Block, taker: Shelf) -> None:
+        """A held block belongs to another partition from now on."""
+        for shelf, change in ((block.owner, -1), (taker, 1)):
+            shelf.used += change
+            shelf.kept += change
+        block.owner = taker
 
     def taken_by_holding(self, blocks: Iterable[Block], taker: Shelf) -> int:
         """By how much holding these blocks, each once, lowers a partition's room at most.
@@ -85,7 +92,7 @@ class Lending:
         Own free blocks count. Another's count only where that one already keeps as many as its floor; pinned ones
         are kept anyway.
         """
-        if taker is self._alone:
+        if self.alone:
             return sum(block.ref_count == 0 and block.retention is not PIN for block in blocks)
         owners = Counter(block.owner for block in blocks if block.ref_count == 0 and block.retention is not PIN)
         own = owners.pop(taker, 0)
@@ -100,7 +107,7 @@ class Lending:
         return tuple(
             PartitionOccupancy(
                 shelf.name,
-                free=shelf.evictable + shelf.pinned + (0 if shelf.name else nobodys),
+                free=shelf.used - shelf.held + (0 if shelf.name else nobodys),
                 cached=shelf.cached,
                 pinned=shelf.pins,
                 referenced=shelf.held,

@@ -16,8 +16,9 @@ EVICT_FIRST, NORMAL, PRIORITY, PIN = Retention.EVICT_FIRST, Retention.NORMAL, Re
 class Shelf:
     """Evicts from the lowest retention that has a free block; of those with an end, the one that ends first.
 
-    `held` blocks are held by somebody, `evictable` and `pinned` ones are free and cached, `pins` counts the blocks to
-    be kept whether held or free, `cached` all that a look-up can find. `floor`, `ceiling` and `pin_quota` are blocks.
+    `used` blocks are its own; of these, `kept` ones are held, or pinned and free (`pinned`), and the others can be
+    evicted. `pins` counts the blocks to be pinned, held ones too; `cached` all that a look-up can find. `floor`,
+    `ceiling` and `pin_quota` are blocks.
     """
 
     __slots__ = (
@@ -28,13 +29,13 @@ class Shelf:
         "_timed",
         "cached",
         "ceiling",
-        "evictable",
         "floor",
-        "held",
+        "kept",
         "name",
         "pin_quota",
         "pinned",
         "pins",
+        "used",
     )
 
     def __init__(
@@ -44,7 +45,7 @@ class Shelf:
         self.floor = floor
         self.ceiling = ceiling
         self.pin_quota = pin_quota
-        self.held = self.evictable = self.pinned = self.pins = self.cached = 0
+        self.used = self.kept = self.pinned = self.pins = self.cached = 0
         self._first = FreeQueue()
         self._normal = policy(ceiling)
         self._timed = Deadlines()
@@ -52,48 +53,46 @@ class Shelf:
         self._pinned = Deadlines()
 
     @property
-    def used(self) -> int:
-        """Blocks accounted to this partition."""
-        return self.held + self.pinned + self.evictable
-
-    @property
-    def kept(self) -> int:
-        """Blocks that cannot be taken away now."""
-        return self.held + self.pinned
+    def held(self) -> int:
+        """Blocks that somebody holds."""
+        return self.kept - self.pinned
 
     def add(self, block: Block) -> None:
-        """A cached block that nobody holds any more; the caller counts `held`."""
+        """A block with content is no longer held."""
         retention = block.retention
-        if retention is PIN:
+        if retention is NORMAL:
+            self._normal.add(block)
+        elif retention is PIN:
             self._pinned.add(block)
             self.pinned += 1
             return
-        self.evictable += 1
-        if retention is NORMAL:
-            self._normal.add(block)
         elif retention is EVICT_FIRST:
             self._first.append(block)
         elif block.until is None:
             self._priority.append(block)
         else:
             self._timed.add(block)
+        self.kept -= 1
 
     def remove(self, block: Block) -> None:
-        """Take out a free cached block, wherever it is; ValueError when it is not free."""
-        if block.queue is None:
-            raise ValueError(f"block {block.block_id} is not free")
-        block.queue.remove(block)
+        """A free block with content is held; ValueError when it is not free."""
+        queue = block.queue
+        if queue is None or block.key is None:
+            raise ValueError(f"block {block.block_id} is neither held nor cached")
+        queue.remove(block)
         if block.retention is PIN:
             self.pinned -= 1
         else:
-            self.evictable -= 1
+            self.kept += 1
 
     def pop(self) -> Block:
-        """Take out the block to evict; ValueError when all that is free is pinned."""
-        block = self._first.pop() or self._normal.pop() or self._timed.pop() or self._priority.pop()
+        """Take out the block to evict, which is held now; ValueError when all that is free is pinned."""
+        block = (self._first.pop() if self._first.count else None) or self._normal.pop()
         if block is None:
-            raise ValueError(f"partition {self.name!r} has nothing to evict")
-        self.evictable -= 1
+            block = self._timed.pop() or self._priority.pop()
+            if block is None:
+                raise ValueError(f"partition {self.name!r} has nothing to evict")
+        self.kept += 1
         return block
 
     def forget_wish(self, block: Block) -> None:
@@ -107,14 +106,12 @@ class Shelf:
         """Make ordinary what is free and was to be kept until now. O(expired)."""
         for block in self._pinned.due(now):
             self.pinned -= 1
-            self._expired(block)
+            self.forget_wish(block)
+            self.add(block)
         for block in self._timed.due(now):
-            self.evictable -= 1
-            self._expired(block)
-
-    def _expired(self, block: Block) -> None:
-        self.forget_wish(block)
-        self.add(block)
+            self.kept += 1
+            self.forget_wish(block)
+            self.add(block)
 
     def _queues(self) -> Iterator[tuple[Retention, FreeQueue]]:
         yield EVICT_FIRST, self._first
@@ -137,8 +134,9 @@ class Shelf:
                 if block.key is None:
                     yield f"block {block.block_id} has no content, but waits to be evicted"
         yield from chain(self._timed.faults(), self._pinned.faults())
-        if (counts.pop(PIN), sum(counts.values())) != (self.pinned, self.evictable):
-            yield f"partition {self.name!r} miscounts its {self.evictable} evictable and {self.pinned} pinned blocks"
+        if (counts.pop(PIN), sum(counts.values())) != (self.pinned, self.used - self.kept):
+            told = f"{self.used} used, {self.kept} kept, {self.pinned} pinned"
+            yield f"partition {self.name!r} miscounts its free blocks: {told}"
         if self.pins > self.pin_quota:
             yield f"partition {self.name!r} has {self.pins} pins, its quota is {self.pin_quota}"
         if self.used > self.ceiling:
