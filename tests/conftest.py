@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 from hypothesis import settings
+
+# Triton decides when it is first imported whether kernels run in its interpreter, and any library may import it. Every
+# process of the tests, an xdist worker too, loads this file before anything else of them.
+os.environ.setdefault("TRITON_INTERPRET", "1")
+# The tests are about what a CPU computes, on a host with a GPU as well: bench/gpu_kernels.py is the check of a GPU.
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 settings.register_profile("homing", deadline=None)  # a busy machine is no fault of the code
 settings.load_profile("homing")

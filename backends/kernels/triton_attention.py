@@ -8,20 +8,16 @@ Needs nothing that Triton 3.6 to 3.9 do not share. The layout (sizes of tiles, s
 
 from __future__ import annotations
 
-from typing import Any
-
 import triton
 import triton.language as tl
-
-Pointer = Any
-Number = Any
-Block = Any
 
 NOTHING = tl.constexpr(float("-inf"))
 
 
 @triton.jit
-def find_sequence(query_starts: Pointer, program: Number, sequences: Number, query_tokens: tl.constexpr) -> Number:
+def find_sequence(
+    query_starts: tl.tensor, program: tl.tensor, sequences: tl.tensor, query_tokens: tl.constexpr
+) -> tl.tensor:
     """The sequence that a program works for: sequence i's first one is `query_starts[i] // query_tokens + i`."""
     low = program * 0
     high = low + sequences
@@ -34,7 +30,7 @@ def find_sequence(query_starts: Pointer, program: Number, sequences: Number, que
 
 
 @triton.jit
-def load_tile(pointers: Block, inside: Block, bounded: tl.constexpr) -> Block:
+def load_tile(pointers: tl.tensor, inside: tl.tensor, bounded: tl.constexpr) -> tl.tensor:
     """A tile, zero where it is not `inside`; unbounded tiles are read without asking."""
     if bounded:
         return tl.load(pointers, mask=inside, other=0.0)
@@ -43,11 +39,11 @@ def load_tile(pointers: Block, inside: Block, bounded: tl.constexpr) -> Block:
 
 @triton.jit
 def attend_tile(
-    state: Any, tile: Number, query: Block, keys: Pointer, values: Pointer, table: Pointer,
-    last_seen: Block, visible: Number, scale: Number, block_stride: Number, slot_stride: Number,
+    state: tl.tuple, tile: tl.tensor, query: tl.tensor, keys: tl.tensor, values: tl.tensor, table: tl.tensor,
+    last_seen: tl.tensor, visible: tl.tensor, scale: tl.tensor, block_stride: tl.tensor, slot_stride: tl.tensor,
     block_tokens: tl.constexpr, head_size: tl.constexpr, padded_head: tl.constexpr, tile_tokens: tl.constexpr,
     bounded: tl.constexpr,
-) -> Any:  # fmt: skip
+) -> tl.tuple:  # fmt: skip
     """`state` after one more tile of keys. A `bounded` one holds keys that some row must not see, or that are none.
 
     A row that has seen nothing keeps a maximum of -inf, from which nothing is subtracted: -inf - -inf is no number.
@@ -77,10 +73,10 @@ def attend_tile(
 
 @triton.jit(do_not_specialize=["sequences", "table_stride"])
 def attend(
-    out: Pointer, parts: Pointer, maxima: Pointer, sums: Pointer,
-    query: Pointer, keys: Pointer, values: Pointer,
-    block_tables: Pointer, sequence_tokens: Pointer, query_starts: Pointer,
-    scale: Number, sequences: Number, table_stride: Number, block_stride: Number, slot_stride: Number,
+    out: tl.tensor, parts: tl.tensor, maxima: tl.tensor, sums: tl.tensor,
+    query: tl.tensor, keys: tl.tensor, values: tl.tensor,
+    block_tables: tl.tensor, sequence_tokens: tl.tensor, query_starts: tl.tensor,
+    scale: tl.tensor, sequences: tl.tensor, table_stride: tl.tensor, block_stride: tl.tensor, slot_stride: tl.tensor,
     heads: tl.constexpr, group: tl.constexpr, head_size: tl.constexpr, padded_head: tl.constexpr,
     block_tokens: tl.constexpr, query_tokens: tl.constexpr, tile_rows: tl.constexpr, tile_tokens: tl.constexpr,
     segments: tl.constexpr,
@@ -147,8 +143,8 @@ def attend(
 
 @triton.jit
 def join_segments(
-    out: Pointer, parts: Pointer, maxima: Pointer, sums: Pointer, head_size: tl.constexpr, padded_head: tl.constexpr,
-    segments: tl.constexpr, padded_segments: tl.constexpr,
+    out: tl.tensor, parts: tl.tensor, maxima: tl.tensor, sums: tl.tensor,
+    head_size: tl.constexpr, padded_head: tl.constexpr, segments: tl.constexpr, padded_segments: tl.constexpr,
 ) -> None:  # fmt: skip
     """Grid (T · heads): the average of a row's segments, each weighted by its sum on the scale of the best maximum.
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import triton
 import triton.language as tl
-
-Pointer = Any
-Number = Any
-Block = Any
 
 
 @triton.jit
 def add_rms_norm(
-    residual: Pointer, update: Pointer, weight: Pointer, out: Pointer, epsilon: Number,
+    residual: tl.tensor, update: tl.tensor, weight: tl.tensor, out: tl.tensor, epsilon: tl.tensor,
     width: tl.constexpr, padded_width: tl.constexpr, adds: tl.constexpr,
 ) -> None:  # fmt: skip
     """Grid (T): one row of `residual` [T, width] float32 plus, where it `adds`, the row of `update`; then its norm."""
@@ -31,8 +25,8 @@ def add_rms_norm(
 
 @triton.jit
 def rotate_heads(
-    source: Pointer, target: Pointer, cosine: Block, sine: Block, heads: tl.constexpr, padded_heads: tl.constexpr,
-    half: tl.constexpr, padded_half: tl.constexpr,
+    source: tl.tensor, target: tl.tensor, cosine: tl.tensor, sine: tl.tensor,
+    heads: tl.constexpr, padded_heads: tl.constexpr, half: tl.constexpr, padded_half: tl.constexpr,
 ) -> None:  # fmt: skip
     """Turn the halves of each of one token's heads against each other."""
     head = tl.arange(0, padded_heads)[:, None]
@@ -47,11 +41,12 @@ def rotate_heads(
 
 @triton.jit
 def rotate_and_store(
-    qkv: Pointer, cosines: Pointer, sines: Pointer, slots: Pointer, query: Pointer, keys: Pointer, values: Pointer,
+    qkv: tl.tensor, cosines: tl.tensor, sines: tl.tensor, slots: tl.tensor,
+    query: tl.tensor, keys: tl.tensor, values: tl.tensor,
     heads: tl.constexpr, padded_heads: tl.constexpr, kv_heads: tl.constexpr, padded_kv_heads: tl.constexpr,
     half: tl.constexpr, padded_half: tl.constexpr, padded_kv_width: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Grid (T): one token's queries to `query`, its keys and values to its slot; slot -1 is padding, written nowhere."""
+    """Grid (T): one token's queries to `query`, its keys and values to its slot; slot -1 is written nowhere."""
     token = tl.program_id(0).to(tl.int64)
     query_width: tl.constexpr = heads * 2 * half
     kv_width: tl.constexpr = kv_heads * 2 * half
@@ -70,7 +65,7 @@ def rotate_and_store(
 
 
 @triton.jit
-def gated_silu(gate_up: Pointer, out: Pointer, width: tl.constexpr, tile: tl.constexpr) -> None:
+def gated_silu(gate_up: tl.tensor, out: tl.tensor, width: tl.constexpr, tile: tl.constexpr) -> None:
     """Grid (T, tiles of a row): silu of the first half of a row of [T, 2 · width], times the second half."""
     column = tl.program_id(1) * tile + tl.arange(0, tile)
     inside = column < width

@@ -93,7 +93,7 @@ def plan_attention(shape: AttentionShape, device: DeviceSize, segments: int | No
         query_blocks=query_blocks,
         segments=segments or _segments(shape, query_blocks * shape.kv_heads, device.programs),
         warps=8 if wide else 4,
-        stages=3 if device.is_roomy or not wide else 2,
+        stages=_stages(device, wide=wide),
     )
 
 
@@ -115,6 +115,16 @@ def _tile_tokens(shape: AttentionShape, *, large: bool) -> int:
     """8 KiB of keys, or 16 for a large tile of rows, which uses each of them more often."""
     tokens = (1 << 14 if large else 1 << 13) // (shape.padded_head * shape.item_bytes)
     return max(min(tokens, 64), LEAST_EDGE)
+
+
+def _stages(device: DeviceSize, *, wide: bool) -> int:
+    """Steps of the loop that overlap. One is the look into the block table, so that n of them keep n - 2 tiles coming.
+
+    A decode waits for memory alone and gets two; a large tile of rows has work meanwhile, and needs the room itself.
+    """
+    if not wide:
+        return 4
+    return 3 if device.is_roomy else 2
 
 
 def _segments(shape: AttentionShape, programs: int, device_programs: int) -> int:
