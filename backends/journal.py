@@ -69,3 +69,11 @@ class Journals:
         """Pass it on."""
         for journal in self._journals:
             journal.cleared()
+
+
+def together(*journals: Journal) -> Journal:
+    """One journal for all that want to be told."""
+    wanted = [journal for journal in journals if not isinstance(journal, NoJournal)]
+    if not wanted:
+        return NoJournal()
+    return wanted[0] if len(wanted) == 1 else Journals(*wanted)

@@ -19,14 +19,21 @@ from backends.admission import Admission
 from backends.arguments import parse_arguments
 from backends.async_engine import AsyncEngine
 from backends.engine import Engine
+from backends.events.publisher import EventsError
+from backends.events.service import build_events
+from backends.hashing import BlockHasher
+from backends.journal import together
 from backends.loading import Loaded, StartError, load
 from backends.log_line import Pulse
 from backends.metrics import WorkerMetrics
 from backends.prompt_ids import PromptReader
 from backends.server import build_runner
 from backends.serving import ServerSettings, Worker
+from backends.vllm_hashing import VllmBlockHasher
 
 logger = logging.getLogger("homing.worker")
+
+HASHERS = {"sha256": BlockHasher, "sha256_cbor": VllmBlockHasher}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         loaded = load(options)
         return asyncio.run(serve(options, loaded))
-    except StartError as error:
+    except (StartError, EventsError) as error:
         print(f"homing worker: error: {error}", file=sys.stderr)
         return 2
 
@@ -45,6 +52,7 @@ async def serve(options: argparse.Namespace, loaded: Loaded) -> int:
     """Serve until SIGTERM or SIGINT, then let open requests finish. StartError when the port cannot be had."""
     pulse, signals = Pulse(), Signals()
     worker = build_worker(options, loaded, pulse)
+    worker.events.start()
     worker.engine.start()
     runner = build_runner(worker, shutdown_seconds=options.shutdown_timeout)
     await runner.setup()
@@ -60,6 +68,7 @@ async def serve(options: argparse.Namespace, loaded: Loaded) -> int:
     finally:
         await runner.cleanup()
         await worker.engine.stop()
+        worker.events.stop()
     return 0
 
 
@@ -75,15 +84,25 @@ def build_worker(options: argparse.Namespace, loaded: Loaded, pulse: Pulse) -> W
         "num_gpu_blocks_override": options.num_gpu_blocks_override,
         "kv_cache_size_tokens": loaded.budget.tokens,
         "kv_cache_max_concurrency": loaded.budget.tokens / config.max_model_tokens,
-        "prefix_caching_hash_algo": "sha256",
+        "prefix_caching_hash_algo": options.prefix_caching_hash_algo,
         "cache_dtype": options.dtype,
     }
     metrics = WorkerMetrics(settings.served_names[0], config.max_model_tokens, cache_info)
     metrics_and_pulse = pulse.beside(metrics.watch)
-    engine = Engine(config, loaded.runner, loaded.text.tokeniser, time.monotonic, observer=metrics)
+    events = build_events(options)
+    engine = Engine(
+        config,
+        loaded.runner,
+        loaded.text.tokeniser,
+        time.monotonic,
+        observer=metrics,
+        hasher=HASHERS[options.prefix_caching_hash_algo](config.block_tokens),
+        journal=together(events.journal),
+    )
     admission = Admission(options.max_num_queued_reqs, options.max_num_queued_tokens)
     prompts = PromptReader(loaded.text, max_model_tokens=config.max_model_tokens, vocab_size=loaded.runner.vocab_size)
-    return Worker(settings, AsyncEngine(engine, admission=admission, watch=metrics_and_pulse), prompts, metrics)
+    async_engine = AsyncEngine(engine, admission=admission, watch=events.before(metrics_and_pulse))
+    return Worker(settings, async_engine, prompts, metrics, events)
 
 
 def build_settings(options: argparse.Namespace, loaded: Loaded) -> ServerSettings:

@@ -9,6 +9,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
 from backends.api_errors import invalid
+from backends.events.service import event_sources, event_summary
 from backends.http_bodies import json_answer, read_json
 from backends.openai_wire import chat_source
 from backends.request_fields import Fields, decode_object
@@ -25,6 +26,7 @@ def add_service_routes(routes: web.UrlDispatcher, worker: Worker) -> None:
         ("/version", handlers.version),
         ("/metrics", handlers.metrics),
         ("/v1/models", handlers.models),
+        ("/kv_event_sources", handlers.kv_event_sources),
     ):
         routes.add_get(path, handler)
     routes.add_get("/ping", handlers.health)
@@ -123,6 +125,10 @@ class ServiceHandlers:
         """Forget all cached blocks; false, and nothing forgotten, while any is in use."""
         return json_answer({"success": await self._worker.engine.reset_prefix_cache()})
 
+    async def kv_event_sources(self, _request: web.Request) -> web.Response:
+        """Where KV events are published, as vLLM says it; an empty object when nowhere."""
+        return json_answer(event_sources(self._worker.events))
+
     async def server_info(self, _request: web.Request) -> web.Response:
         """How the worker was started; no keys in it."""
         settings = self._worker.settings
@@ -134,6 +140,7 @@ class ServiceHandlers:
                 "block_size": settings.block_tokens,
                 "enable_prefix_caching": settings.prefix_caching,
                 "uptime_seconds": int(time.time()) - self._started,
+                "kv_events": event_summary(self._worker.events, settings.block_tokens),
             }
         )
 

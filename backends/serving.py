@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 
 from backends.api_errors import ServerClosingError, UnknownModelError
 from backends.async_engine import AsyncEngine
+from backends.events.service import NO_EVENTS, EventService
 from backends.metrics import WorkerMetrics
+from backends.openai_wire import DEFAULT_LIMITS, WireLimits
 from backends.prompt_ids import PromptReader
 from backends.types import SamplingParams
 
@@ -38,6 +40,7 @@ class ServerSettings:
     mint_request_ids: bool = False
     seed: int | None = None
     body_limit_bytes: int = 64 * MIB
+    wire_limits: WireLimits = DEFAULT_LIMITS
 
     @property
     def cached_block_tokens(self) -> int | None:
@@ -49,12 +52,18 @@ class Worker:
     """One served model."""
 
     def __init__(
-        self, settings: ServerSettings, engine: AsyncEngine, prompts: PromptReader, metrics: WorkerMetrics
+        self,
+        settings: ServerSettings,
+        engine: AsyncEngine,
+        prompts: PromptReader,
+        metrics: WorkerMetrics,
+        events: EventService = NO_EVENTS,
     ) -> None:
         self.settings = settings
         self.engine = engine
         self.prompts = prompts
         self.metrics = metrics
+        self.events = events
         self.in_flight = 0
         self.draining = False
         self._seeds = itertools.count(settings.seed or 0)

@@ -11,6 +11,7 @@ from backends.arguments.model import add_model_options
 from backends.arguments.scheduler import add_scheduler_options
 from backends.arguments.server import add_server_options
 from backends.arguments.simulation import add_simulation_options
+from backends.events.options import add_event_options
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -24,6 +25,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_server_options(parser.add_argument_group("server"))
     add_cache_options(parser.add_argument_group("cache"))
     add_scheduler_options(parser.add_argument_group("scheduler"))
+    add_event_options(parser.add_argument_group("KV events"))
     add_simulation_options(parser.add_argument_group("simulation"))
     return parser
 

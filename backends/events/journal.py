@@ -25,7 +25,8 @@ class _Run:
 class EventJournal:
     """A `Journal` (backends/journal.py) that keeps the events of a step until `flush` gives them to `publish`.
 
-    Engine thread only. Hashes are u64 (the low 64 bits of the digest), as vLLM's, or whole digests with `whole_hashes`.
+    Engine thread only. `tiers` takes the same news of slower media. Hashes are u64 (the low 64 bits of the digest),
+    as vLLM's, or whole digests with `whole_hashes`.
     """
 
     def __init__(self, publish: Callable[[Sequence[Event]], None], *, whole_hashes: bool = False) -> None:
@@ -33,18 +34,19 @@ class EventJournal:
         self._whole_hashes = whole_hashes
         self._pending: list[_Run | None] = []  # None: everything was cleared
         self._adapters: dict[bytes, str] = {}
+        self.tiers = TierEvents(self)
 
     def stored(self, key: BlockKey, block_id: int) -> None:  # noqa: ARG002 - the protocol's
         """The block continues the chain before it, or starts another event."""
         self._note_adapter(key)
-        self._store(key, GPU)
+        self.append_stored(key, GPU)
 
     def overwritten(self, key: BlockKey, block_id: int) -> None:
         """Nothing: what matters is whether a copy stays."""
 
     def removed(self, key: BlockKey) -> None:
         """The last copy is gone."""
-        self._remove(key, GPU)
+        self.append_removed(key, GPU)
         self._adapters.pop(key.digest, None)
 
     def cleared(self) -> None:
@@ -52,18 +54,10 @@ class EventJournal:
         self._pending.append(None)
         self._adapters.clear()
 
-    def tier_stored(self, key: BlockKey, medium: str) -> None:
-        """A block can be had from a slower medium ("CPU", "STORAGE") now."""
-        self._store(key, medium)
-
-    def tier_removed(self, key: BlockKey, medium: str) -> None:
-        """A slower medium dropped a block; that it was stored there must have been told."""
-        self._remove(key, medium)
-
     def repeat(self, keys: Sequence[BlockKey]) -> None:
         """Tell again that these blocks, in chain order, are here: for routers that came late (vLLM's mode "full")."""
         for key in keys:
-            self._store(key, GPU)
+            self.append_stored(key, GPU)
 
     def flush(self) -> None:
         """Publish what the step did, as one batch; nothing when it did nothing."""
@@ -71,7 +65,8 @@ class EventJournal:
             pending, self._pending = self._pending, []
             self._publish([Cleared() if run is None else self._event(run) for run in pending])
 
-    def _store(self, key: BlockKey, medium: str) -> None:
+    def append_stored(self, key: BlockKey, medium: str) -> None:
+        """`key` can be had from `medium`."""
         last = self._pending[-1] if self._pending else None
         if last is None or last.gone or last.medium != medium or last.keys[-1] is not key.parent:
             last = _Run(medium, gone=False)
@@ -80,7 +75,8 @@ class EventJournal:
         # Noted now: the parent object of a key may be exchanged for an equal one later.
         last.parents.append(key.parent)
 
-    def _remove(self, key: BlockKey, medium: str) -> None:
+    def append_removed(self, key: BlockKey, medium: str) -> None:
+        """`key` can no longer be had from `medium`."""
         last = self._pending[-1] if self._pending else None
         if last is None or not last.gone or last.medium != medium:
             last = _Run(medium, gone=True)
@@ -120,3 +116,29 @@ class EventJournal:
 
     def _hash(self, digest: bytes) -> BlockHash:
         return digest if self._whole_hashes else int.from_bytes(digest[-HASH_BITS // 8 :], "big")
+
+
+class TierEvents:
+    """What tiers keep, in the same batches. A medium that is cleared has its blocks removed one by one.
+
+    vLLM's AllBlocksCleared names no medium, and would take the others' blocks with it.
+    """
+
+    def __init__(self, journal: EventJournal) -> None:
+        self._journal = journal
+        self._kept: dict[str, dict[bytes, BlockKey]] = {}
+
+    def stored(self, key: BlockKey, medium: str) -> None:
+        """The block can be loaded from `medium`, "CPU" or "STORAGE"."""
+        self._kept.setdefault(medium, {})[key.digest] = key
+        self._journal.append_stored(key, medium)
+
+    def removed(self, key: BlockKey, medium: str) -> None:
+        """It no longer can."""
+        if self._kept.get(medium, {}).pop(key.digest, None) is not None:
+            self._journal.append_removed(key, medium)
+
+    def cleared(self, medium: str) -> None:
+        """Nothing can be loaded from `medium` any more."""
+        for key in self._kept.pop(medium, {}).values():
+            self._journal.append_removed(key, medium)

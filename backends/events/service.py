@@ -3,58 +3,100 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
+from backends.accounts import EngineStats
 from backends.events.config import ZMQ, EventsConfig
-from backends.events.journal import EventJournal
+from backends.events.journal import EventJournal, TierEvents
 from backends.events.publisher import EventPublisher
 from backends.events.wire import DATA_PARALLEL_RANK, Encoding
+from backends.hashing import BlockKey
+from backends.journal import Journal, NoJournal
 from router.core import Json
+
+Watch = Callable[[EngineStats], None]
 
 
 class EventService:
-    """A journal for the block pool, and the publisher behind it."""
+    """A journal for the block pool and the publisher behind it; without a publisher nothing is told to nobody."""
 
-    def __init__(self, publisher: EventPublisher, *, whole_hashes: bool = False) -> None:
+    def __init__(self, publisher: EventPublisher | None = None, *, whole_hashes: bool = False) -> None:
         self._publisher = publisher
-        self.journal = EventJournal(publisher.publish, whole_hashes=whole_hashes)
+        self._events = None if publisher is None else EventJournal(publisher.publish, whole_hashes=whole_hashes)
 
     @property
-    def config(self) -> EventsConfig:
-        """As it was given, with the ports that were taken."""
-        return self._publisher.config
+    def config(self) -> EventsConfig | None:
+        """As it was given, with the ports that were taken; None when nothing is published."""
+        return None if self._publisher is None else self._publisher.config
+
+    @property
+    def journal(self) -> Journal:
+        """For the block pool."""
+        return self._events or NoJournal()
+
+    @property
+    def tiers(self) -> TierEvents | None:
+        """For the tiers; None when nothing is published."""
+        return None if self._events is None else self._events.tiers
 
     def start(self) -> None:
         """EventsError when the sockets cannot be had."""
-        self._publisher.start()
+        if self._publisher is not None:
+            self._publisher.start()
 
     def stop(self) -> None:
         """Send the last events and end."""
-        self._publisher.stop()
+        if self._publisher is not None:
+            self._publisher.stop()
+
+    def before(self, watch: Watch) -> Watch:
+        """A watcher of the engine that sends a step's events off first.
+
+        The engine's thread calls it after every step, before anybody hears of the step: whoever has an answer, and
+        asks a router for the next one, comes later than the events about it.
+        """
+        events = self._events
+        if events is None:
+            return watch
+
+        def flush_and_watch(stats: EngineStats) -> None:
+            events.flush()
+            watch(stats)
+
+        return flush_and_watch
+
+    def repeat(self, keys: Sequence[BlockKey]) -> None:
+        """Tell again of blocks that are cached, in chain order. Engine thread."""
+        if self._events is not None:
+            self._events.repeat(keys)
 
 
-def build_events(options: argparse.Namespace) -> EventService | None:
-    """What the options ask for; None when nothing is to be published."""
+NO_EVENTS = EventService()
+
+
+def build_events(options: argparse.Namespace) -> EventService:
+    """What the options ask for."""
     config: EventsConfig | None = options.kv_events_config
     if config is None or not config.publishes or not options.enable_prefix_caching:
-        return None
+        return NO_EVENTS
     publisher = EventPublisher(
         config, encoding=Encoding(options.kv_events_encoding), replay_topic=options.kv_events_replay_topic
     )
     return EventService(publisher, whole_hashes=options.kv_events_hashes == "bytes")
 
 
-def event_sources(service: EventService | None) -> dict[str, Json]:
+def event_sources(service: EventService) -> dict[str, Json]:
     """vLLM's `GET /kv_event_sources`: a configuration by data-parallel rank, none when nothing is published."""
-    return {} if service is None else {str(DATA_PARALLEL_RANK): service.config.to_json()}
-
-
-def event_summary(service: EventService | None, block_tokens: int) -> dict[str, Json] | None:
-    """SGLang's `kv_events` in `/server_info`; routers put the worker's own host in place of a wildcard."""
-    if service is None:
-        return None
     config = service.config
+    return {} if config is None else {str(DATA_PARALLEL_RANK): config.to_json()}
+
+
+def event_summary(service: EventService, block_tokens: int) -> dict[str, Json] | None:
+    """SGLang's `kv_events` in `/server_info`; routers put the worker's own host in place of a wildcard."""
+    config = service.config
+    if config is None:
+        return None
     host, port = _host_and_port(config.endpoint)
     summary: dict[str, Json] = {
         "publisher": ZMQ,

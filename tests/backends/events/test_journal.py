@@ -118,11 +118,12 @@ def test_whole_hashes_are_32_bytes():
 def test_a_slower_medium_has_events_of_its_own():
     """Removed from GPU while a copy stays on the disk is still a hit, only slower."""
     told, keys = Told(), build_chain()
-    told.journal.tier_stored(keys[0], "CPU")
-    told.journal.tier_stored(keys[1], "CPU")
+    tiers = told.journal.tiers
+    tiers.stored(keys[0], "CPU")
+    tiers.stored(keys[1], "CPU")
     store(told, keys[:1])
     told.journal.removed(keys[0])
-    told.journal.tier_removed(keys[0], "CPU")
+    tiers.removed(keys[0], "CPU")
     events = told.flush()
     assert [(type(event), event.medium) for event in events] == [
         (Stored, "CPU"),
@@ -131,6 +132,20 @@ def test_a_slower_medium_has_events_of_its_own():
         (Removed, "CPU"),
     ]
     assert events[0].block_hashes == [low64(keys[0]), low64(keys[1])]
+
+
+def test_a_tier_that_is_cleared_takes_no_other_medium_with_it():
+    """Its own blocks are removed by name; what it never had is not."""
+    told, keys = Told(), build_chain()
+    tiers = told.journal.tiers
+    tiers.stored(keys[0], "CPU")
+    tiers.stored(keys[0], "STORAGE")
+    tiers.stored(keys[1], "STORAGE")
+    told.flush()
+    tiers.cleared("STORAGE")
+    tiers.cleared("STORAGE")
+    tiers.removed(keys[1], "STORAGE")
+    assert told.flush() == [Removed([low64(keys[0]), low64(keys[1])], "STORAGE")]
 
 
 def test_reused_blocks_are_told_again_on_request():
