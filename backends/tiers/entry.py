@@ -40,6 +40,7 @@ class EntryFormat:
     """Seals and opens the blocks of one config: `config_digest` is the runner's, of 12 characters."""
 
     def __init__(self, config_digest: str, token_bytes: int, payload_bytes: int) -> None:
+        self.config_digest = config_digest
         self._config = config_digest.encode("ascii")
         self._token_bytes = token_bytes
         self.payload_bytes = payload_bytes

@@ -10,6 +10,8 @@ from backends.tiers.interface import MISS, PENDING, Fetched, FetchState
 from backends.tiers.slow_tier import Load, SlowTier
 from backends.tiers.tier import KvTier, Payload
 
+SLOWEST_FIRST = ("redis", "disk", "host")
+
 
 class Arrived:
     """A block that was in memory all along; stands beside `Load` in a fetch."""
@@ -30,35 +32,26 @@ class Fetch:
         self.parts = parts
         self._answer: Fetched | None = None
 
-    def state(self) -> tuple[Fetched, bool]:
-        """How it stands, and whether that is news of its end."""
-        if self._answer is not None:
-            return self._answer, False
+    def state(self) -> Fetched:
+        """How it stands; once it is over, what came is credited to the tiers that gave it."""
+        if self._answer is None:
+            if not all(part.done for part in self.parts):
+                return PENDING
+            self._answer = self._end()
+        return self._answer
+
+    def _end(self) -> Fetched:
         payloads: list[Payload] = []
+        names = set()
         for part in self.parts:
-            if not part.done:
-                return PENDING, False
             if part.payload is None:
                 break
             payloads.append(part.payload)
-        self._answer = MISS
-        if payloads:
-            self._answer = Fetched(FetchState.HIT, payloads, self._slowest(len(payloads)))
-        return self._answer, True
-
-    def _slowest(self, count: int) -> str:
-        names = {_tier(part).name for part in self.parts[:count]}
-        return next(name for name in ("redis", "disk", "host") if name in names)
-
-    def count_hits(self) -> int:
-        """Credit the tiers with what they gave; the number of blocks. Once, when the fetch is over."""
-        given = 0
-        for part in self.parts:
-            if part.payload is None:
-                break
+            names.add(_tier(part).name)
             _tier(part).counters.hits += 1
-            given += 1
-        return given
+        if not payloads:
+            return MISS
+        return Fetched(FetchState.HIT, payloads, next(name for name in SLOWEST_FIRST if name in names))
 
 
 class Fetches:

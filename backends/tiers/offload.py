@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import NamedTuple
 
 from backends.hashing import BlockKey
 from backends.tiers.entry import EntryFormat, Named, name_of, named
@@ -30,14 +29,6 @@ class WritePolicy(Enum):
     WRITE_THROUGH = "write-through"
     WRITE_BACK = "write-back"
     SELECTIVE = "selective"
-
-
-class OffloadStats(NamedTuple):
-    """The tiers' own figures, and tokens asked of all of them together and given by them."""
-
-    tiers: tuple[TierStats, ...]
-    queried_tokens: int
-    found_tokens: int
 
 
 class TieredOffload:
@@ -76,7 +67,6 @@ class TieredOffload:
         self._fetches = Fetches(host, staging_bytes=staging_bytes)
         self._sightings = Sightings()
         self._block_bytes = 1
-        self._queried_blocks = self._found_blocks = 0
 
     def start(self) -> None:
         """See `Offload.start`. OSError when the disk's folder cannot be had."""
@@ -99,11 +89,7 @@ class TieredOffload:
             )
             if fetch is None:
                 return MISS
-            self._queried_blocks += len(keys)
-        state, is_over = fetch.state()
-        if is_over:
-            self._found_blocks += fetch.count_hits()
-        return state
+        return fetch.state()
 
     def forget(self, request_id: str) -> None:
         """See `Offload.forget`."""
@@ -178,15 +164,10 @@ class TieredOffload:
                 for tier in self._slow:
                     tier.offer(dropped)
 
-    def stats(self) -> OffloadStats:
-        """Now. Any thread."""
+    def stats(self) -> tuple[TierStats, ...]:
+        """Each tier now, the fastest first. Any thread."""
         own = () if self._host is None else (self._host.stats(),)
-        tokens = self._block_tokens
-        return OffloadStats(
-            own + tuple(tier.tier.stats() for tier in self._slow),
-            self._queried_blocks * tokens,
-            self._found_blocks * tokens,
-        )
+        return own + tuple(tier.tier.stats() for tier in self._slow)
 
     def check_integrity(self) -> None:
         """AssertionError on any broken invariant of what the engine's thread holds."""

@@ -26,7 +26,7 @@ class TidyTier(KvTier, Protocol):
 
 
 class Load:
-    """A block on its way in. The reader sets `payload` (None: it did not come), then `done`; the engine counts `users`."""
+    """A block on its way in: the reader sets `payload` (None: did not come), then `done`; the engine counts `users`."""
 
     __slots__ = ("block", "done", "payload", "tier", "users")
 
