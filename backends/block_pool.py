@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from backends.block_map import BlockMap
@@ -12,6 +11,7 @@ from backends.hashing import BlockKey
 from backends.journal import Journal, NoJournal
 from backends.lending import Lending
 from backends.partitions import NO_PARTITIONS, UNNAMED, PartitionOccupancy, Partitions
+from backends.pool_faults import block_faults
 from backends.retention import Retention
 from backends.shelf import EVICT_FIRST, NORMAL, PIN, PRIORITY, Shelf
 
@@ -94,7 +94,8 @@ class BlockPool:
         room = self._lending.room(taker)
         if count > room:
             raise ValueError(f"{count} blocks wanted, {room} free")
-        blank, taken = self._blank, []
+        blank = self._blank
+        taken: list[int] = []
         while len(taken) < count and blank.count and taker.used < taker.ceiling:
             block = blank.pop()
             if block is not None:
@@ -272,36 +273,7 @@ class BlockPool:
 
     def check_integrity(self, holders: Iterable[Sequence[int]] | None = None) -> None:
         """Raise AssertionError on any broken invariant; with `holders` (block tables) also count the references."""
-        parts = (self._blank.faults(), self._cached.faults(), self._lending.faults(self._blank.count))
-        for fault in chain(*parts, self._faults(holders)):
+        faults = block_faults(self._blocks, self._lending.shelves, self._cached.count, holders)
+        parts = (self._blank.faults(), self._cached.faults(), self._lending.faults(self._blank.count), faults)
+        for fault in chain(*parts):
             raise AssertionError(fault)
-
-    def _faults(self, holders: Iterable[Sequence[int]] | None) -> Iterator[str]:
-        null, *usable = self._blocks
-        if null.ref_count != 1 or null.key is not None:
-            yield "block 0 was taken, freed or cached"
-        for block in usable:
-            if block.ref_count < 0 or (block.queue is None) != (block.ref_count > 0):
-                yield f"block {block.block_id} has {block.ref_count} references and is free and held, or neither"
-        if sum(block.key is not None for block in usable) != self._cached.count:
-            yield "a block has a key but is not mapped"
-        if any(block.key is not None or block.retention is not NORMAL for block in self._blank):
-            yield "a block of nobody has content, or somebody's wish"
-        for shelf in self._lending.shelves:
-            own = [block for block in usable if block.owner is shelf]
-            counts = (shelf.held, shelf.cached, shelf.pins)
-            if counts != (_held(own), sum(block.key is not None for block in own), _pins(own)):
-                yield f"partition {shelf.name!r} counts {counts} held, cached and pinned blocks wrongly"
-        if holders is not None:
-            expected = Counter(chain.from_iterable(holders))
-            for block in usable:
-                if block.ref_count != expected[block.block_id]:
-                    yield f"block {block.block_id}: {block.ref_count} references, {expected[block.block_id]} holders"
-
-
-def _held(blocks: list[Block]) -> int:
-    return sum(block.ref_count > 0 for block in blocks)
-
-
-def _pins(blocks: list[Block]) -> int:
-    return sum(block.retention is PIN for block in blocks)

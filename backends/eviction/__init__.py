@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from backends.eviction.clock import Clock
+from backends.eviction.lfu import Lfu
 from backends.eviction.lru import Lru
+from backends.eviction.slru import Slru
 from backends.free_queue import Block, FreeQueue
 
 
@@ -27,5 +30,10 @@ class EvictionPolicy(Protocol):
         """All its queues, for checks."""
 
 
-EVICTION_POLICIES: dict[str, Callable[[int], EvictionPolicy]] = {"lru": Lru}
+EVICTION_POLICIES: dict[str, Callable[[int], EvictionPolicy]] = {
+    "lru": Lru,
+    "clock": Clock,
+    "lfu": Lfu,
+    "slru": Slru,
+}
 """By the name that `--eviction-policy` takes."""
