@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from aiohttp import web
 
 from backends.api_errors import ApiError, QueuedTokensOverflowError, QueueOverflowError
 from backends.async_engine import OpenAnswer
+from backends.cache_control import covered_tokens
+from backends.cache_fields import CacheWish
+from backends.conversation import Conversation
 from backends.http_bodies import read_json
 from backends.metrics import REJECTED_REQUESTS, REJECTED_TOKENS
-from backends.openai_answers import DONE, AnswerStyle, ChoiceText, Usage, error_event
+from backends.openai_answers import error_event
 from backends.openai_wire import Call, Endpoint, parse_call
+from backends.retention import ORDINARY, CachePolicy
 from backends.serving import Worker
-from backends.types import Delta, GenerationRequest
+from backends.types import GenerationRequest
+from router.core import PromptSource
 
 STREAM_HEADERS = {"Content-Type": "text/event-stream; charset=utf-8"}
 
 
 async def generate(worker: Worker, endpoint: Endpoint, request: web.Request) -> web.StreamResponse:
     """Answer one call; raises ApiError as long as nothing has been sent. A client that leaves aborts it."""
-    call = parse_call(endpoint, await read_json(request))
+    call = parse_call(endpoint, await read_json(request), worker.settings.wire_limits)
     worker.require_model(call.model)
     with worker.serving():
         requests = [await _request(worker, call, index) for index in range(len(call.prompts))]
@@ -41,75 +47,32 @@ async def generate(worker: Worker, endpoint: Endpoint, request: web.Request) -> 
 
 async def _request(worker: Worker, call: Call, index: int) -> GenerationRequest:
     """The engine's request for one prompt of a call."""
-    prompt_ids = await worker.prompts.read(call.prompts[index], call.sampling.max_tokens)
+    source = call.prompts[index]
+    prompt_ids = await worker.prompts.read(source, call.sampling.max_tokens)
     return GenerationRequest(
         request_id=f"{index}-{uuid.uuid4().hex}",
         prompt_ids=prompt_ids,
         sampling=worker.with_seed(call.sampling),
         cache_salt=call.cache_salt,
         arrival_seconds=time.monotonic(),
+        priority=call.priority,
+        cache=await _cache_policy(worker, call.wish, source, prompt_ids),
+        partition=call.wish.partition,
+        reads_cache=call.sampling.prompt_logprobs is None,
     )
+
+
+async def _cache_policy(worker: Worker, wish: CacheWish, source: PromptSource, ids: Sequence[int]) -> CachePolicy:
+    """The wish in the engine's terms: a mark on a message becomes a number of tokens."""
+    if wish.marked_messages is None:
+        return wish.policy
+    tokens = await covered_tokens(worker.prompts, source, ids, wish.marked_messages)
+    return replace(wish.policy, until_token=tokens) if tokens else ORDINARY
 
 
 def _answer_id(endpoint: Endpoint, request: web.Request) -> str:
     """vLLM takes the caller's X-Request-Id into the answer's id."""
     return f"{endpoint.value}-{request.headers.get('X-Request-Id') or uuid.uuid4().hex[:16]}"
-
-
-class Conversation:
-    """What has come of one call so far: which delta belongs to which choice, and the counts."""
-
-    def __init__(self, worker: Worker, call: Call, requests: Sequence[GenerationRequest], answer_id: str) -> None:
-        settings = worker.settings
-        self.call = call
-        self.usage = Usage(details=settings.prompt_tokens_details)
-        self.style = AnswerStyle(
-            endpoint=call.endpoint,
-            answer_id=answer_id,
-            created=int(time.time()),
-            model=call.model or settings.served_names[0],
-            fingerprint=settings.fingerprint,
-            decode=worker.prompts.text.tokeniser.decode,
-            logprobs=call.sampling.logprobs is not None,
-        )
-        self._block_tokens = settings.cached_block_tokens
-        self._position = {request.request_id: index for index, request in enumerate(requests)}
-        self.choices = [ChoiceText() for _ in range(len(requests) * call.sampling.n)]
-        self._tokens = [0] * len(self.choices)
-        self._counted: set[str] = set()
-        self._open = len(self.choices)
-
-    def take(self, delta: Delta) -> int:
-        """Count a delta; the index of its choice."""
-        index = self._position[delta.request_id] * self.call.sampling.n + delta.choice
-        if delta.request_id not in self._counted:
-            self._counted.add(delta.request_id)
-            self.usage.add_prompt(delta.prompt_tokens, delta.cached_tokens, self._block_tokens)
-        self.usage.completion_tokens += delta.completion_tokens - self._tokens[index]
-        self._tokens[index] = delta.completion_tokens
-        self._open -= delta.finish_reason is not None
-        return index
-
-    def whole(self) -> bytes:
-        """The body of the complete answer."""
-        return self.style.whole(self.choices, self.usage)
-
-    def events(self, deltas: Sequence[Delta]) -> Iterator[bytes]:
-        """The stream events for a step's deltas; the roles of all choices come before the first of them."""
-        first = not self._counted
-        indexed = [(self.take(delta), delta) for delta in deltas]
-        usage = self.usage.totals() if self.call.continuous_usage else None
-        if first and self.call.endpoint is Endpoint.CHAT:
-            yield from (self.style.role_chunk(index, usage) for index in range(len(self.choices)))
-        for position, (index, delta) in enumerate(indexed, start=1):
-            last = self._open == 0 and position == len(indexed) and not self.call.include_usage
-            choice = self.choices[index]
-            yield self.style.chunk(index, delta, len(choice.text), usage=usage, last=last)
-            choice.extend(delta)
-
-    def end(self) -> bytes:
-        """What closes a stream: the counts if they were asked for, and the end mark."""
-        return (self.style.usage_chunk(self.usage) if self.call.include_usage else b"") + DONE
 
 
 async def _whole(conversation: Conversation, answer: OpenAnswer) -> web.Response:

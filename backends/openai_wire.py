@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from backends.api_errors import BadRequestError, invalid, with_parameter
+from backends.cache_control import unmarked
+from backends.cache_fields import NO_WISH, CacheWish, read_cache_wish
 from backends.request_fields import Fields, are_integers, decode_object
-from backends.sampling_fields import read_sampling, refuse_unsupported
+from backends.sampling_fields import MAX_LOGPROBS, read_sampling, refuse_unsupported
 from backends.types import SamplingParams
 from router.core import Json, PromptSource
 
@@ -28,10 +30,23 @@ class Endpoint(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class WireLimits:
+    """What the operator allows: alternatives to a token (None is no bound), and the names of the cache's partitions."""
+
+    max_logprobs: int | None = MAX_LOGPROBS
+    partitions: tuple[str, ...] = ("",)
+
+
+DEFAULT_LIMITS = WireLimits()
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """One request: `prompts` has one entry for a chat, one per batch item for completions.
 
-    `model` None means whatever is served. `sampling.max_tokens` None means up to the model's length.
+    `model` None means whatever is served. `sampling.max_tokens` None means up to the model's length. `echo` repeats
+    the prompt before the answer. `returns_token_ids` tells the ids of prompt and answer beside their text, and
+    `names_tokens_by_id` writes `token_id:7` for a token's text in logprobs.
     """
 
     endpoint: Endpoint
@@ -42,34 +57,45 @@ class Call:
     include_usage: bool = False
     continuous_usage: bool = False
     cache_salt: str | None = None
+    priority: int = 0
+    wish: CacheWish = NO_WISH
+    echo: bool = False
+    returns_token_ids: bool = False
+    names_tokens_by_id: bool = False
 
 
-def parse_call(endpoint: Endpoint, body: bytes) -> Call:
+def parse_call(endpoint: Endpoint, body: bytes, limits: WireLimits = DEFAULT_LIMITS) -> Call:
     """The call that `body` asks for; BadRequestError or InvalidBodyError when it cannot be understood or served."""
     fields = Fields(decode_object(body))
-    return parse_chat(fields) if endpoint is Endpoint.CHAT else parse_completion(fields)
+    return parse_chat(fields, limits) if endpoint is Endpoint.CHAT else parse_completion(fields, limits)
 
 
-def parse_chat(fields: Fields) -> Call:
+def parse_chat(fields: Fields, limits: WireLimits) -> Call:
     """A chat; its prompt is rendered later by the model's own template."""
     refuse_unsupported(fields)
     source = chat_source(fields)
     max_tokens = fields.integer("max_completion_tokens")
     if max_tokens is None:
         max_tokens = fields.integer("max_tokens")
-    sampling = read_sampling(fields, max_tokens, _chat_logprobs(fields))
-    return _call(Endpoint.CHAT, fields, (source,), sampling)
+    sampling = read_sampling(fields, max_tokens, _chat_logprobs(fields), max_logprobs=limits.max_logprobs)
+    return _call(Endpoint.CHAT, fields, (source,), sampling, limits)
 
 
-def parse_completion(fields: Fields) -> Call:
+def parse_completion(fields: Fields, limits: WireLimits) -> Call:
     """A completion of a text, of token ids, or of a batch of either."""
     refuse_unsupported(fields)
     prompts = completion_prompts(fields.value("prompt"))
     max_tokens = fields.integer("max_tokens")
     if max_tokens is None:
         max_tokens = COMPLETION_DEFAULT_MAX_TOKENS
-    sampling = read_sampling(fields, max_tokens, fields.integer("logprobs"))
-    return _call(Endpoint.COMPLETIONS, fields, tuple(PromptSource(prompt=prompt) for prompt in prompts), sampling)
+    echo, logprobs = fields.flag("echo", False), fields.integer("logprobs")
+    sampling = read_sampling(
+        fields, max_tokens, logprobs, max_logprobs=limits.max_logprobs, least_tokens=0 if echo else 1
+    )
+    if echo and logprobs is not None and sampling.prompt_logprobs is None:
+        sampling = replace(sampling, prompt_logprobs=sampling.logprobs)
+    sources = tuple(PromptSource(prompt=prompt) for prompt in prompts)
+    return replace(_call(Endpoint.COMPLETIONS, fields, sources, sampling, limits), echo=echo)
 
 
 def chat_source(fields: Fields) -> PromptSource:
@@ -82,7 +108,7 @@ def chat_source(fields: Fields) -> PromptSource:
     if tools is not None and not all(isinstance(tool, dict) for tool in tools):
         raise invalid("dict_type", "body.tools", "Input should be a list of objects")
     return PromptSource(
-        messages=_messages(fields.value("messages")),
+        messages=unmarked(_messages(fields.value("messages"))),
         tools=tools or None,
         add_generation_prompt=fields.flag("add_generation_prompt", True),
         template_arguments=extra,
@@ -115,11 +141,16 @@ def _same_kind(batch: Sequence[Json]) -> bool:
     return all(isinstance(item, list) and are_integers(item) for item in batch)
 
 
-def _call(endpoint: Endpoint, fields: Fields, prompts: tuple[PromptSource, ...], sampling: SamplingParams) -> Call:
+def _call(
+    endpoint: Endpoint,
+    fields: Fields,
+    prompts: tuple[PromptSource, ...],
+    sampling: SamplingParams,
+    limits: WireLimits,
+) -> Call:
     stream = fields.flag("stream", False)
+    _check_stream(fields, stream, sampling)
     options = fields.mapping("stream_options")
-    if options is not None and not stream:
-        raise BadRequestError("Stream options can only be defined when `stream=True`.", param="stream_options")
     usage = Fields(options or {})
     include_usage = usage.flag("include_usage", False)
     return Call(
@@ -131,7 +162,21 @@ def _call(endpoint: Endpoint, fields: Fields, prompts: tuple[PromptSource, ...],
         include_usage=include_usage,
         continuous_usage=include_usage and usage.flag("continuous_usage_stats", False),
         cache_salt=_cache_salt(fields.value("cache_salt")),
+        priority=fields.integer("priority") or 0,
+        wish=read_cache_wish(fields, limits.partitions),
+        returns_token_ids=fields.flag("return_token_ids", False),
+        names_tokens_by_id=fields.flag("return_tokens_as_token_ids", False),
     )
+
+
+def _check_stream(fields: Fields, stream: bool, sampling: SamplingParams) -> None:
+    """BadRequestError for what comes only with, or only without, a stream."""
+    if not stream and fields.mapping("stream_options") is not None:
+        raise BadRequestError("Stream options can only be defined when `stream=True`.", param="stream_options")
+    if stream and sampling.prompt_logprobs is not None:
+        raise with_parameter("`prompt_logprobs` are not available when `stream=True`.", "prompt_logprobs")
+    if stream and fields.flag("echo", False):
+        raise with_parameter("`echo` is not available when `stream=True`.", "echo")
 
 
 def _cache_salt(salt: Json) -> str | None:

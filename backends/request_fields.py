@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import msgspec
 
 from backends.api_errors import InvalidBodyError, invalid
 from router.core import Json
+
+LARGEST_NUMBER = sys.float_info.max
+"""JSON has integers of any size; more than this is no float."""
 
 
 def decode_object(body: bytes) -> dict[str, Json]:
@@ -57,7 +61,7 @@ class Fields:
         value = self._values.get(name)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        if not is_number(value) or value != int(value):
             raise self._wrong(name, "int_type", "a valid integer")
         return int(value)
 
@@ -66,7 +70,7 @@ class Fields:
         value = self._values.get(name)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if not is_number(value) or abs(value) > LARGEST_NUMBER:
             raise self._wrong(name, "float_type", "a valid number")
         return float(value)
 
@@ -113,3 +117,8 @@ def are_integers(values: Sequence[Json]) -> bool:
     """Whether every item is an integer (a boolean is none)."""
     # set(map(type)) is one pass in C: token-id prompts are long.
     return set(map(type, values)) <= {int}
+
+
+def is_number(value: Json) -> bool:
+    """Whether a value is a number (a boolean is none)."""
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from backends.api_errors import ApiError, BadRequestError, InvalidBodyError
-from backends.openai_wire import Call, Endpoint, parse_call
+from backends.openai_wire import Call, Endpoint, WireLimits, parse_call
+from backends.retention import Retention
+from backends.sampling_fields import WHOLE_VOCABULARY
 from tests.backends.server_builders import recorded
 
 MESSAGES = [{"role": "user", "content": "hello"}]
@@ -129,8 +131,52 @@ def test_a_good_salt_is_kept():
 
 def test_unknown_fields_and_vllm_extras_are_ignored():
     """As vLLM ignores them."""
-    call = chat(vllm_xargs={"kv_cache_report_mode": "full"}, priority=3, user="u", store=True, invented={"x": [1]})
+    call = chat(vllm_xargs={"invented": 1}, user="u", store=True, prompt_cache_key="k", invented={"x": [1]})
     assert call == chat()
+
+
+def test_priority_and_wishes_for_the_cache_are_read():
+    """vLLM's `priority`, a policy, a partition that the operator knows."""
+    body = {"prompt": "x", "priority": -3, "cache_policy": "no-store", "vllm_xargs": {"cache_partition": "support"}}
+    call = parse_call(Endpoint.COMPLETIONS, json.dumps(body).encode(), WireLimits(partitions=("", "support")))
+    assert call.priority == -3
+    assert (call.wish.policy.retention, call.wish.partition) == (Retention.NO_STORE, "support")
+    assert refusal_of(Endpoint.COMPLETIONS, body).param == "vllm_xargs.cache_partition"
+
+
+def test_a_mark_for_the_cache_is_no_part_of_the_prompt():
+    """The template sees the message without it, and the wish covers the messages up to it."""
+    part = {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}
+    call = chat(messages=[{"role": "system", "content": [part]}, *MESSAGES])
+    assert call.prompts[0].messages[0] == {"role": "system", "content": [{"type": "text", "text": "a"}]}
+    assert call.wish.marked_messages == 1
+
+
+def test_token_ids_and_the_prompts_scores_are_asked_for():
+    """`return_token_ids`, `return_tokens_as_token_ids`, `prompt_logprobs`; the last not in a stream, as vLLM."""
+    call = chat(return_token_ids=True, return_tokens_as_token_ids=True, prompt_logprobs=0)
+    assert (call.returns_token_ids, call.names_tokens_by_id, call.sampling.prompt_logprobs) == (True, True, 0)
+    error = refusal_of(Endpoint.CHAT, {"messages": MESSAGES, "stream": True, "prompt_logprobs": 1})
+    assert error.message.startswith("`prompt_logprobs` are not available when `stream=True`.")
+
+
+def test_an_echo_may_have_no_answer_and_scores_the_prompt_with_logprobs():
+    """What evaluation harnesses send: `echo`, `logprobs`, `max_tokens: 0`."""
+    call = completion(echo=True, logprobs=2, max_tokens=0)
+    assert (call.echo, call.sampling.max_tokens, call.sampling.prompt_logprobs) == (True, 0, 2)
+    assert completion(echo=True).sampling.prompt_logprobs is None
+    assert refusal_of(Endpoint.COMPLETIONS, {"prompt": "x", "max_tokens": 0}).param == "max_tokens"
+    assert refusal_of(Endpoint.COMPLETIONS, {"prompt": "x", "echo": True, "stream": True}).param == "echo"
+
+
+def test_the_operator_bounds_logprobs():
+    """--max-logprobs, for all three fields; without a bound -1 asks for the whole vocabulary."""
+    body = json.dumps({"prompt": "x", "logprobs": 5}).encode()
+    with pytest.raises(ApiError, match="between 0 and 4"):
+        parse_call(Endpoint.COMPLETIONS, body, WireLimits(max_logprobs=4))
+    body = json.dumps({"messages": MESSAGES, "logprobs": True, "top_logprobs": -1, "prompt_logprobs": 300}).encode()
+    sampling = parse_call(Endpoint.CHAT, body, WireLimits(max_logprobs=None)).sampling
+    assert (sampling.logprobs, sampling.prompt_logprobs) == (WHOLE_VOCABULARY, 300)
 
 
 def test_max_completion_tokens_wins_over_max_tokens():

@@ -53,6 +53,31 @@ def test_top_k_is_off_in_all_spellings(top_k: int | None):
         ({"n": 129}, "n must be between 1 and 128, got 129. (parameter=n, value=129)"),
         ({"n": 2, "temperature": 0}, "n must be 1 when using greedy sampling, got 2. (parameter=n, value=2)"),
         ({"logprobs": 21}, "logprobs must be between 0 and 20, got 21. (parameter=logprobs, value=21)"),
+        (
+            {"presence_penalty": 2.5},
+            "presence_penalty must be in [-2, 2], got 2.5. (parameter=presence_penalty, value=2.5)",
+        ),
+        (
+            {"frequency_penalty": -3},
+            "frequency_penalty must be in [-2, 2], got -3.0. (parameter=frequency_penalty, value=-3.0)",
+        ),
+        (
+            {"repetition_penalty": 0},
+            "repetition_penalty must be greater than zero, got 0.0. (parameter=repetition_penalty, value=0.0)",
+        ),
+        (
+            {"min_tokens": 5, "max_tokens": 4},
+            "min_tokens must be less than or equal to max_tokens=4, got 5. (parameter=min_tokens, value=5)",
+        ),
+        (
+            {"min_tokens": -1},
+            "min_tokens must be greater than or equal to 0, got -1. (parameter=min_tokens, value=-1)",
+        ),
+        (
+            {"prompt_logprobs": 21},
+            "prompt_logprobs must be between 0 and 20, got 21. (parameter=prompt_logprobs, value=21)",
+        ),
+        ({"allowed_token_ids": []}, "allowed_token_ids is not None and empty! (parameter=allowed_token_ids)"),
         ({"stop": ""}, "stop cannot contain an empty string. (parameter=stop)"),
     ],
 )
@@ -82,7 +107,9 @@ def test_what_cannot_be_done_is_refused_by_name(name: str):
     """An honest 400 beats an answer that ignored the wish."""
     with pytest.raises(ApiError) as caught:
         refuse_unsupported(Fields({name: ["something"]}))
-    assert caught.value.message == f"{name} is not supported by this worker; leave it out."
+    assert caught.value.message.startswith(f"{name} is not supported by this worker")
+    assert caught.value.message.endswith("; leave it out.")
+    assert caught.value.param == name
 
 
 def test_values_that_change_nothing_are_taken():
@@ -92,8 +119,46 @@ def test_values_that_change_nothing_are_taken():
             refuse_unsupported(Fields({name: value}))
 
 
-def test_what_would_change_the_answer_is_not_quietly_left_out():
-    """Fields of vLLM that this worker does not carry out."""
-    for name in ("include_stop_str_in_output", "return_token_ids", "return_tokens_as_token_ids"):
-        with pytest.raises(ApiError, match=name):
-            refuse_unsupported(Fields({name: True}))
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"response_format": {"type": "json_object"}}, "no structured output"),
+        ({"response_format": {"type": "json_schema", "json_schema": {}}}, "no structured output"),
+        ({"structured_outputs": {"regex": "a"}}, "no structured output"),
+        ({"guided_choice": ["a", "b"]}, "no structured output"),
+        ({"tool_choice": "required"}, "cannot make it call one"),
+        ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "cannot make it call one"),
+        ({"function_call": {"name": "f"}}, "cannot make it call one"),
+    ],
+)
+def test_a_form_that_cannot_be_kept_is_refused_with_the_reason(fields: dict[str, Any], reason: str):
+    """A caller who asks for JSON would else get prose."""
+    with pytest.raises(ApiError, match=reason):
+        refuse_unsupported(Fields(fields))
+
+
+def test_penalties_bias_and_bounds_reach_the_sampler():
+    """Each by its own name; a bias beyond 100 counts as 100, as in vLLM."""
+    sampling = read(
+        presence_penalty=0.5, frequency_penalty=-2, repetition_penalty=1.1, min_tokens=3, prompt_logprobs=1,
+        logit_bias={"7": 5, "8": -1000}, allowed_token_ids=[7, 8, 9], include_stop_str_in_output=True,
+    )  # fmt: skip
+    assert (sampling.presence_penalty, sampling.frequency_penalty, sampling.repetition_penalty) == (0.5, -2.0, 1.1)
+    assert (sampling.min_tokens, sampling.prompt_logprobs) == (3, 1)
+    assert sampling.logit_bias == ((7, 5.0), (8, -100.0))
+    assert (sampling.allowed_token_ids, sampling.include_stop_str_in_output) == ((7, 8, 9), True)
+
+
+@pytest.mark.parametrize("bias", [{"a": 1}, {"1.5": 1}, {"-1": 1}, {" 7": 1}, {"7": "x"}, {"7": True}, {"7": None}])
+def test_a_bias_maps_token_ids_to_numbers(bias: dict[str, Any]):
+    """Anything else is refused by the field's name."""
+    with pytest.raises(ApiError) as caught:
+        read(logit_bias=bias)
+    assert caught.value.param == "logit_bias"
+
+
+def test_numbers_of_any_size_are_no_fault_of_ours():
+    """JSON has them; a float has not."""
+    for fields in ({"temperature": 10**400}, {"logit_bias": {"7": 10**400}}, {"top_p": -(10**400)}):
+        with pytest.raises(ApiError):
+            read(**fields)
