@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from backends.accounts import EngineStats, NoObserver, Observer
-from backends.answer import Answer
 from backends.block_pool import BlockPool
 from backends.detokenise import Decoder
+from backends.engine_config import EngineConfig
+from backends.fetching import Fetches
 from backends.hashing import BlockHasher
+from backends.journal import Journal
 from backends.ledger import Ledger
+from backends.partitions import UNNAMED, PartitionOccupancy
 from backends.prefix_cache import PrefixCache
 from backends.request_checks import check_token_ids, checked_max_tokens, checked_tokens
 from backends.scheduler import Plan, Scheduler
 from backends.sequence import Sequence
+from backends.siblings import build_siblings
+from backends.tiers.interface import NoOffload, Offload
 from backends.types import (
     Delta,
-    EngineConfig,
     GenerationRequest,
+    Outcome,
+    PromptScores,
     RequestRefusedError,
     Runner,
     SampledToken,
     StepFailedError,
 )
 
+WAIT_SECONDS = 0.002
+"""How long a step waits for the tiers when there is nothing else to do; requests may come in meanwhile."""
+
 
 class Engine:
     """Runs requests on a runner through a paged prefix cache.
 
     `clock` gives seconds and is the only time there is. Without a tokeniser, deltas carry tokens and no text.
-    `hasher` is for tests that want a broken hash.
+    `journal` hears what becomes of cached blocks, `offload` brings some back. `hasher` is for tests that want a broken
+    hash. `cache`, its `pool` and `runner` may be used between two steps, by whoever restores every invariant.
     """
 
     def __init__(
@@ -43,18 +51,33 @@ class Engine:
         *,
         observer: Observer | None = None,
         hasher: BlockHasher | None = None,
+        offload: Offload | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.config = config
-        self._runner = runner
+        self.runner = runner
         self._tokeniser = tokeniser
         self._clock = clock
-        self._pool = BlockPool(config.num_blocks)
-        hasher = hasher or BlockHasher(config.block_tokens)
-        self._cache = PrefixCache(self._pool, hasher, enabled=config.enable_prefix_caching)
-        self._scheduler = Scheduler(config, self._cache)
+        self._offload = offload or NoOffload()
+        self.pool = BlockPool(
+            config.num_blocks,
+            eviction=config.eviction,
+            partitions=config.partitions,
+            pin_quota=config.pin_quota,
+            journal=journal,
+        )
+        self.cache = PrefixCache(
+            self.pool,
+            hasher or BlockHasher(config.block_tokens),
+            enabled=config.enable_prefix_caching,
+            ahead_tokens=config.num_preallocate_tokens,
+            spare_blocks=config.watermark_blocks,
+        )
+        self._scheduler = Scheduler(config, self.cache, Fetches(self.cache, runner, offload))
         self._ledger = Ledger(observer or NoObserver())
         self._live: dict[str, list[Sequence]] = {}
         runner.allocate(config.num_blocks, config.block_tokens)
+        self._offload.start()
 
     @property
     def has_work(self) -> bool:
@@ -64,47 +87,65 @@ class Engine:
     @property
     def limit_tokens(self) -> int:
         """The longest prompt and answer together: what the model takes and the pool holds."""
-        return min(self.config.max_model_tokens, self._pool.usable_blocks * self.config.block_tokens)
+        return self._limit_of(UNNAMED)
+
+    def _limit_of(self, partition: str) -> int:
+        return min(self.config.max_model_tokens, self.pool.capacity(partition) * self.config.block_tokens)
 
     def add(self, request: GenerationRequest) -> None:
         """Queue a request; RequestRefusedError when it could never run."""
         if request.request_id in self._live:
             raise RequestRefusedError(f"request id {request.request_id!r} is in use", "request_id")
-        tokens = checked_tokens(request.prompt_ids, self._runner.vocab_size)
-        max_tokens = checked_max_tokens(request, self.limit_tokens)
-        check_token_ids(request.sampling, self._runner.vocab_size)
-        siblings = [self._sequence(request, tokens, max_tokens, choice) for choice in range(request.sampling.n)]
+        if request.partition not in self.config.partitions.names:
+            raise RequestRefusedError(f"there is no cache partition {request.partition!r}", "cache_partition")
+        tokens = checked_tokens(request.prompt_ids, self.runner.vocab_size)
+        max_tokens = checked_max_tokens(request, self._limit_of(request.partition))
+        check_token_ids(request.sampling, self.runner.vocab_size)
+        siblings = build_siblings(request, tokens, max_tokens, self.config, self._tokeniser)
         self._live[request.request_id] = siblings
-        for sequence in siblings:
-            self._scheduler.add(sequence)
+        self._scheduler.add(siblings)
 
     def abort(self, request_id: str) -> bool:
         """End a request at once, in whatever state it is; no further delta comes. False when there is none."""
         siblings = tuple(self._live.get(request_id, ()))
-        for sequence in siblings:
+        for sequence in reversed(siblings):  # those who wait for the first one go before it
             self._end(sequence, "abort", self._clock())
         return bool(siblings)
 
     def step(self) -> list[Delta]:
         """Run one batch; return the news of every answer that got a token. StepFailedError when the runner raised."""
-        plan = self._scheduler.schedule(self._clock())
-        sampled = self._run(plan)
+        started = self._clock()
+        plan = self._scheduler.schedule(started)
+        if not plan.sequences:
+            self._idle(plan)
+            return []
+        outcomes = self._run(plan)
         self._scheduler.commit(plan)
-        return self._emit(plan, sampled)
+        now = self._clock()
+        self._offload.stepped(plan.batch.token_count, now - started)
+        return self._emit(plan, outcomes, now)
 
-    def reset_prefix_cache(self) -> bool:
-        """Forget everything cached; False, and nothing done, while any sequence holds blocks."""
-        return self._cache.reset()
+    def reset_prefix_cache(self, *, external: bool = False) -> bool:
+        """Forget everything cached, in the tiers too if `external`; False, and nothing done, while blocks are held."""
+        done = self.cache.reset()
+        if done and external:
+            self._offload.reset()
+        return done
+
+    def occupancy(self) -> tuple[PartitionOccupancy, ...]:
+        """What each partition of the pool has now."""
+        self.pool.expire(self._clock())
+        return self.pool.occupancy()
 
     def stats(self) -> EngineStats:
         """The gauges now and the counters since start."""
-        prefix, ledger = self._cache.statistics, self._ledger
+        prefix, ledger, waiting = self.cache.statistics, self._ledger, self._scheduler.waiting
         return EngineStats(
             running=len(self._scheduler.running),
-            waiting=len(self._scheduler.waiting),
+            waiting=len(waiting),
             num_blocks=self.config.num_blocks,
-            free_blocks=self._pool.free_blocks_count,
-            kv_usage=self._pool.usage,
+            free_blocks=self.pool.free_blocks_count,
+            kv_usage=self.pool.usage,
             prefix_queries=prefix.queries,
             prefix_hits=prefix.hits,
             recent_hit_rate=prefix.recent_hit_rate,
@@ -112,30 +153,45 @@ class Engine:
             cached_prompt_tokens=ledger.cached_prompt_tokens,
             generation_tokens=ledger.generation_tokens,
             preemptions=ledger.preemptions,
+            deferred=waiting.deferred_count,
+            external_queries=prefix.external_queries,
+            external_hits=sum(prefix.external_hits_by_source.values()),
+            external_hits_by_source=tuple(sorted(prefix.external_hits_by_source.items())),
         )
 
-    def _run(self, plan: Plan) -> list[SampledToken | None]:
-        if not plan.sequences:
-            return []
+    def _idle(self, plan: Plan) -> None:
+        """Nothing to compute: who waits has blocks on their way."""
+        if plan.preempted:
+            self._ledger.stepped(0, plan.preempted)
+        self._offload.stepped(0, 0.0)
+        if self._live:
+            self._offload.wait(WAIT_SECONDS)
+
+    def _run(self, plan: Plan) -> Iterable[Outcome]:
         try:
-            sampled = self._runner.execute(plan.batch)
+            outcomes = self.runner.execute(plan.batch)
         except Exception as error:
             raise self._fail(plan) from error
         self._ledger.stepped(plan.batch.token_count, plan.preempted)
-        return sampled
+        return outcomes
 
     def _fail(self, plan: Plan) -> StepFailedError:
         """Drop every request of a failed step; nothing of it was registered, so nobody can find half-written blocks."""
         request_ids = tuple(dict.fromkeys(sequence.request.request_id for sequence in plan.sequences))
         for request_id in request_ids:
-            for sequence in tuple(self._live[request_id]):
+            for sequence in reversed(tuple(self._live[request_id])):
                 self._end(sequence, "error", self._clock())
         return StepFailedError(request_ids)
 
-    def _emit(self, plan: Plan, sampled: Iterable[SampledToken | None]) -> list[Delta]:
-        now = self._clock()
-        pairs = zip(plan.sequences, sampled, strict=True)
-        return [self._extend(sequence, token, now) for sequence, token in pairs if token is not None]
+    def _emit(self, plan: Plan, outcomes: Iterable[Outcome], now: float) -> list[Delta]:
+        deltas = []
+        for sequence, item, outcome in zip(plan.sequences, plan.batch.items, outcomes, strict=True):
+            token = _scored(sequence, item.start_token, outcome) if isinstance(outcome, PromptScores) else outcome
+            if token is not None:
+                deltas.append(self._extend(sequence, token, now))
+            elif sequence.computed_tokens == sequence.limit_tokens:
+                deltas.append(self._end_empty(sequence, now))
+        return deltas
 
     def _extend(self, sequence: Sequence, token: SampledToken, now: float) -> Delta:
         sequence.token_ids.append(token.token_id)
@@ -143,6 +199,8 @@ class Engine:
         piece = sequence.answer.push(token.token_id)
         if piece.finish_reason is not None:
             self._end(sequence, piece.finish_reason, now)
+        completion_tokens = sequence.completion_tokens
+        scores = sequence.prompt_scores
         return Delta(
             sequence.request.request_id,
             (token.token_id,),
@@ -150,10 +208,28 @@ class Engine:
             piece.finish_reason,
             sequence.prompt_tokens,
             sequence.cached_tokens or 0,
-            sequence.completion_tokens,
+            completion_tokens,
             None if sequence.sampling.logprobs is None else (token,),
             sequence.choice,
             piece.stop_reason,
+            tuple(scores) if scores is not None and completion_tokens == 1 else None,
+        )
+
+    def _end_empty(self, sequence: Sequence, now: float) -> Delta:
+        """The prompt is computed, and nothing more was wanted."""
+        self._ledger.prompt(sequence, now)
+        self._end(sequence, "length", now)
+        scores = sequence.prompt_scores
+        return Delta(
+            sequence.request.request_id,
+            (),
+            "",
+            "length",
+            sequence.prompt_tokens,
+            sequence.cached_tokens or 0,
+            0,
+            choice=sequence.choice,
+            prompt_logprobs=None if scores is None else tuple(scores),
         )
 
     def _end(self, sequence: Sequence, reason: str, now: float) -> None:
@@ -165,36 +241,17 @@ class Engine:
         self._scheduler.drop(sequence)
         self._ledger.finished(sequence, reason, now)
 
-    def _sequence(self, request: GenerationRequest, tokens: array[int], max_tokens: int, choice: int) -> Sequence:
-        sampling = request.sampling
-        if choice and sampling.seed is not None:
-            sampling = replace(sampling, seed=sampling.seed + choice)
-        end_ids = frozenset() if sampling.ignore_eos else self.config.eos_ids
-        return Sequence(
-            request,
-            tokens[:],
-            request_id=f"{request.request_id}/{choice}" if sampling.n > 1 else request.request_id,
-            sampling=sampling,
-            max_tokens=max_tokens,
-            answer=Answer(
-                self._tokeniser,
-                end_ids=end_ids,
-                stops=sampling.stop,
-                max_tokens=max_tokens,
-                stop_ids=sampling.stop_token_ids,
-                hidden_ids=self.config.special_ids if sampling.skip_special_tokens else frozenset(),
-                min_tokens=sampling.min_tokens,
-                shows_stop=sampling.include_stop_str_in_output,
-            ),
-            choice=choice,
-        )
-
     def check_integrity(self) -> None:
         """Raise AssertionError on any broken invariant of pool, tables, queues or registered blocks."""
         scheduler = self._scheduler
-        self._pool.check_integrity([sequence.block_ids for sequence in scheduler.running])
+        scheduler.check_integrity()
         live = [sequence for siblings in self._live.values() for sequence in siblings]
         if {id(sequence) for sequence in live} != {id(s) for s in (*scheduler.running, *scheduler.waiting)}:
             raise AssertionError("a sequence is live but not queued, or queued but not live")
-        for sequence in live:
-            self._cache.check_integrity(sequence)
+
+
+def _scored(sequence: Sequence, start_token: int, outcome: PromptScores) -> SampledToken | None:
+    """Keep a chunk's prompt logprobs, after a preemption in the place of the same ones; the token it sampled."""
+    if sequence.prompt_scores is not None:
+        sequence.prompt_scores[start_token : start_token + len(outcome.scores)] = outcome.scores
+    return outcome.token

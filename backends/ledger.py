@@ -21,18 +21,23 @@ class Ledger:
         self.preemptions += preempted
         self._observer.stepped(scheduled_tokens, preempted)
 
+    def prompt(self, sequence: Sequence, now: float) -> None:
+        """A prompt is computed; it counts once for all answers to it."""
+        sequence.times.first_token = sequence.times.last_token = now
+        if sequence.choice == 0:
+            self.prompt_tokens += sequence.prompt_tokens
+            self.cached_prompt_tokens += sequence.cached_tokens or 0
+
     def token(self, sequence: Sequence, now: float) -> None:
         """A token came; with the first one the prompt counts as done."""
         times = sequence.times
         self.generation_tokens += 1
         if times.last_token is not None:
             self._observer.next_token(sequence.request_id, now - times.last_token)
+            times.last_token = now
         else:
-            times.first_token = now
-            self.prompt_tokens += sequence.prompt_tokens
-            self.cached_prompt_tokens += sequence.cached_tokens or 0
+            self.prompt(sequence, now)
             self._observer.first_token(sequence.request_id, now - times.arrival)
-        times.last_token = now
 
     def finished(self, sequence: Sequence, reason: str, now: float) -> None:
         """An answer ended; phases it never reached are 0 seconds long."""

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from backends.memory import KvBudget, blocks_for, plan_kv
+from backends.engine_config import EngineConfig
 from backends.hashing import unpack
+from backends.memory import KvBudget, blocks_for, plan_kv
 from backends.simulated import SimulatedRunner, Timing
-from backends.types import EngineConfig, Runner
+from backends.types import Runner
 from router.template import TemplateError
 from router.tokenise import LoadedModelText, TokeniserError, bytes_text
 

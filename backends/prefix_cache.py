@@ -2,76 +2,86 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Iterable
 
 from backends.block_pool import BlockPool
 from backends.hashing import BlockHasher, BlockKey, pack, same_chain
+from backends.prefix_statistics import PrefixStatistics
+from backends.retention import CachePolicy, Retention
 from backends.sequence import Sequence
 
-RECENT_REQUESTS = 1000
-"""The window of the hit rate in the log line."""
-
-
-class PrefixStatistics:
-    """Tokens looked up and tokens found: since start, and over the last 1,000 requests."""
-
-    __slots__ = ("_recent", "_recent_hits", "_recent_queries", "hits", "queries")
-
-    def __init__(self) -> None:
-        self.queries = self.hits = 0
-        self.forget_recent()
-
-    def record(self, queries: int, hits: int) -> None:
-        """Count one request."""
-        self.queries += queries
-        self.hits += hits
-        self._recent.append((queries, hits))
-        self._recent_queries += queries
-        self._recent_hits += hits
-        if len(self._recent) > RECENT_REQUESTS:
-            old_queries, old_hits = self._recent.popleft()
-            self._recent_queries -= old_queries
-            self._recent_hits -= old_hits
-
-    def forget_recent(self) -> None:
-        """Start the window anew, after a reset of the cache."""
-        self._recent: deque[tuple[int, int]] = deque()
-        self._recent_queries = self._recent_hits = 0
-
-    @property
-    def recent_hit_rate(self) -> float:
-        """0..1; 0 before the first request."""
-        return self._recent_hits / self._recent_queries if self._recent_queries else 0.0
+LASTING = (Retention.PIN, Retention.PRIORITY)
 
 
 class PrefixCache:
     """Gives sequences their blocks, and lets them share the full blocks of equal beginnings.
 
-    A block is findable only after the step that computed it, so nobody reads what is not written yet.
+    A block is findable only after the step that computed it, so nobody reads what is not written yet. A growing
+    sequence takes blocks for up to `ahead_tokens` more than it needs, while more than `spare_blocks` stay free.
     """
 
-    def __init__(self, pool: BlockPool, hasher: BlockHasher, *, enabled: bool = True) -> None:
+    def __init__(
+        self,
+        pool: BlockPool,
+        hasher: BlockHasher,
+        *,
+        enabled: bool = True,
+        ahead_tokens: int = 0,
+        spare_blocks: int = 0,
+    ) -> None:
         self.pool = pool
+        self.hasher = hasher
         self.statistics = PrefixStatistics()
-        self._hasher = hasher
+        self.enabled = enabled
         self._block_tokens = hasher.block_tokens
-        self._enabled = enabled
+        self._ahead_tokens = ahead_tokens
+        self._spare_blocks = spare_blocks
+        self._now = 0.0
+
+    def tick(self, now: float) -> None:
+        """A step begins: `now` is what retention counts from until the next one."""
+        self._now = now
+        self.pool.expire(now)
 
     def lookup(self, sequence: Sequence) -> list[int]:
         """The cached blocks of the sequence's beginning, unheld: take them at once or not at all.
 
-        At most `len(token_ids) - 1` tokens hit: the last one is always computed, for its logits.
+        At most `len(token_ids) - 1` tokens hit: the last one is always computed, for its logits. The sequence's
+        blocks are named even if it reads nothing.
         """
-        if not self._enabled:
+        if not self.enabled:
             return []
-        parent = self._name_blocks(sequence)
-        keys, hits, find = sequence.block_keys, [], self.pool.find
-        for index in range((len(sequence.token_ids) - 1) // self._block_tokens):
+        root = self._name_blocks(sequence)
+        if not sequence.reads_cache:
+            return []
+        return self._find(sequence.block_keys, root, self.findable_blocks(sequence))
+
+    def findable_blocks(self, sequence: Sequence) -> int:
+        """The most blocks that a look-up could hit."""
+        return (len(sequence.token_ids) - 1) // self._block_tokens
+
+    def held(self, keys: list[BlockKey], root: BlockKey) -> list[int]:
+        """The cached blocks of the longest beginning of `keys`, the names of a prompt's full blocks after `root`."""
+        return self._find(keys, root, len(keys))
+
+    def names(
+        self, token_ids: Iterable[int], *, adapter: str | None = None, cache_salt: str | None = None
+    ) -> tuple[BlockKey, list[BlockKey]]:
+        """The root and the names of the full blocks of a prompt, as a request with this adapter and salt has them."""
+        root = self.hasher.root(adapter=adapter, cache_salt=cache_salt)
+        keys: list[BlockKey] = []
+        self.hasher.extend(keys, root, pack(token_ids))
+        return root, keys
+
+    def _find(self, keys: list[BlockKey], parent: BlockKey, most: int) -> list[int]:
+        """Look block after block up, until one is missing; the keys found become the pool's own."""
+        hits, find = [], self.pool.find
+        for index in range(most):
             found = find(keys[index], parent)
             if found is None:
                 break
-            block_id, keys[index] = found
-            parent = keys[index]
+            block_id, parent = found
+            keys[index] = parent
             hits.append(block_id)
         return hits
 
@@ -81,12 +91,13 @@ class PrefixCache:
         It fits when the *whole* sequence would fit beside `spare_blocks`, else several long prompts could be let in
         at once and none of them ever finish. Hits that nobody holds are free blocks that get used up.
         """
-        whole = self._blocks_for(len(sequence.token_ids)) - len(hits) + self.pool.unheld(hits)
-        if whole + spare_blocks > self.pool.free_blocks_count:
+        pool, partition = self.pool, sequence.partition
+        whole = self._blocks_for(len(sequence.token_ids)) - len(hits) + pool.unheld(hits, partition)
+        if whole + spare_blocks > pool.available(partition):
             return False
-        self.pool.touch(hits)  # before taking new ones, which could evict them
-        sequence.block_ids = hits + self.pool.get_new_blocks(self._blocks_for(end_token) - len(hits))
-        sequence.registered_blocks = len(hits)
+        pool.touch(hits)  # before taking new ones, which could evict them
+        sequence.block_ids = hits + pool.get_new_blocks(self._blocks_for(end_token) - len(hits), partition)
+        sequence.registered_blocks = sequence.found_blocks = len(hits)
         sequence.computed_tokens = len(hits) * self._block_tokens
         if sequence.cached_tokens is None:
             self._count_first_admission(sequence)
@@ -95,36 +106,83 @@ class PrefixCache:
     def _count_first_admission(self, sequence: Sequence) -> None:
         """Look-ups repeated after a preemption are no news about the load, so only the first one counts."""
         sequence.cached_tokens = sequence.computed_tokens
-        if self._enabled:
+        if self.enabled and sequence.reads_cache:
             self.statistics.record(len(sequence.token_ids), sequence.computed_tokens)
+
+    def restored(self, sequence: Sequence, blocks: int) -> None:
+        """The next `blocks` blocks of an admitted sequence hold their K/V: they came from elsewhere."""
+        tokens = blocks * self._block_tokens
+        sequence.computed_tokens += tokens
+        sequence.found_blocks += blocks
+        if not sequence.preemptions:
+            sequence.cached_tokens = (sequence.cached_tokens or 0) + tokens
+        self.commit(sequence)
 
     def grow(self, sequence: Sequence, end_token: int) -> bool:
         """Take blocks until the table covers `end_token` tokens; False, and nothing done, when too few are free."""
         missing = self._blocks_for(end_token) - len(sequence.block_ids)
-        if missing > self.pool.free_blocks_count:
+        if missing <= 0:
+            return True
+        available = self.pool.available(sequence.partition)
+        if missing > available:
             return False
-        if missing > 0:
-            sequence.block_ids += self.pool.get_new_blocks(missing)
+        if self._ahead_tokens:
+            whole = self._blocks_for(min(end_token + self._ahead_tokens, sequence.limit_tokens))
+            missing = max(missing, min(whole - len(sequence.block_ids), available - self._spare_blocks))
+        sequence.block_ids += self.pool.get_new_blocks(missing, sequence.partition)
+        return True
+
+    def give_back_ahead(self, running: Iterable[Sequence]) -> bool:
+        """Give back all blocks that were taken ahead of need; False when there were none."""
+        return self._ahead_tokens > 0 and sum(self._trim(sequence) for sequence in running) > 0
+
+    def _trim(self, sequence: Sequence) -> bool:
+        needed = self._blocks_for(len(sequence.token_ids))
+        if len(sequence.block_ids) <= needed:
+            return False
+        self.pool.free_blocks(reversed(sequence.block_ids[needed:]))
+        del sequence.block_ids[needed:]
         return True
 
     def commit(self, sequence: Sequence) -> None:
         """Make the full blocks findable that are computed by now; only a step that succeeded may be committed."""
         full_blocks = sequence.computed_tokens // self._block_tokens
-        if full_blocks <= sequence.registered_blocks or not self._enabled:
+        first = sequence.registered_blocks
+        if full_blocks <= first or not self.enabled or not sequence.stores:
             return
         parent = self._name_blocks(sequence)
         keys = sequence.block_keys
-        if sequence.registered_blocks:
-            parent = keys[sequence.registered_blocks - 1]
-        for index in range(sequence.registered_blocks, full_blocks):
+        if first:
+            parent = keys[first - 1]
+        for index in range(first, full_blocks):
             parent = keys[index] = self.pool.cache_full_block(sequence.block_ids[index], keys[index], parent)
         sequence.registered_blocks = full_blocks
+        if sequence.request.cache.retention is not Retention.NORMAL:
+            self._retain(sequence, first)
+
+    def _retain(self, sequence: Sequence, first: int) -> None:
+        """Tell the pool how long the registered blocks from `first` on are to stay."""
+        policy = sequence.request.cache
+        end = min(sequence.registered_blocks, self._covered_blocks(policy, sequence))
+        if first < end:
+            until = None if policy.ttl_seconds is None else self._now + policy.ttl_seconds
+            self.pool.retain(sequence.block_ids[first:end], policy.retention, until)
+
+    def _covered_blocks(self, policy: CachePolicy, sequence: Sequence) -> int:
+        covered_tokens = len(sequence.token_ids) if policy.until_token is None else policy.until_token
+        return covered_tokens // self._block_tokens
 
     def release(self, sequence: Sequence) -> None:
-        """Give all blocks back, the tail to be evicted first; what is registered stays findable."""
+        """Give all blocks back, the tail to be evicted first; what is registered stays findable.
+
+        Who wants to be forgotten soon takes nothing with it that others had cached.
+        """
+        retention = sequence.request.cache.retention
+        if retention is not Retention.NORMAL and sequence.stores:
+            self._retain(sequence, 0 if retention in LASTING else sequence.found_blocks)
         self.pool.free_blocks(reversed(sequence.block_ids))
         sequence.block_ids = []
-        sequence.registered_blocks = sequence.computed_tokens = 0
+        sequence.registered_blocks = sequence.found_blocks = sequence.computed_tokens = 0
 
     def reset(self) -> bool:
         """Forget everything cached; False, and nothing done, while any block is held."""
@@ -140,7 +198,7 @@ class PrefixCache:
         if sequence.registered_blocks * self._block_tokens > sequence.computed_tokens:
             raise AssertionError(f"{sequence.request_id}: registered a block that is not computed")
         keys: list[BlockKey] = []
-        self._hasher.extend(keys, self._name_blocks(sequence), pack(sequence.token_ids))
+        self.hasher.extend(keys, self._name_blocks(sequence), pack(sequence.token_ids))
         for index in range(sequence.registered_blocks):
             kept = self.pool.key_of(sequence.block_ids[index])
             if kept is not None and not same_chain(kept, keys[index]):  # None: evicted while held
@@ -154,8 +212,8 @@ class PrefixCache:
         root = sequence.root_key
         if root is None:
             request = sequence.request
-            root = sequence.root_key = self._hasher.root(adapter=request.adapter, cache_salt=request.cache_salt)
+            root = sequence.root_key = self.hasher.root(adapter=request.adapter, cache_salt=request.cache_salt)
         named_tokens = len(sequence.block_keys) * self._block_tokens
         if len(sequence.token_ids) - named_tokens >= self._block_tokens:
-            self._hasher.extend(sequence.block_keys, root, pack(sequence.token_ids[named_tokens:]))
+            self.hasher.extend(sequence.block_keys, root, pack(sequence.token_ids[named_tokens:]))
         return root

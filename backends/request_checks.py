@@ -24,13 +24,14 @@ def checked_tokens(prompt_ids: Sequence[int], vocab_size: int) -> array[int]:
 def checked_max_tokens(request: GenerationRequest, limit_tokens: int) -> int:
     """The bound on the answer; RequestRefusedError when prompt and answer together exceed `limit_tokens`."""
     prompt, wanted = len(request.prompt_ids), request.sampling.max_tokens
-    if wanted is not None and wanted < 1:
-        raise RequestRefusedError(f"max_tokens must be at least 1, not {wanted}", "max_tokens")
+    least = 1 if wanted is None else wanted
+    if least < 0:
+        raise RequestRefusedError(f"max_tokens must not be negative, but it is {wanted}", "max_tokens")
     if request.sampling.n < 1:
         raise RequestRefusedError(f"n must be at least 1, not {request.sampling.n}", "n")
-    if prompt + (wanted or 1) > limit_tokens:
+    if prompt + least > limit_tokens:
         raise RequestRefusedError(
-            f"the prompt has {prompt} tokens and {wanted or 1} are to be generated, together more than the "
+            f"the prompt has {prompt} tokens and {least} are to be generated, together more than the "
             f"{limit_tokens} that fit; shorten the prompt or lower max_tokens",
             "prompt" if prompt >= limit_tokens else "max_tokens",
         )

@@ -10,8 +10,9 @@ from array import array
 from collections.abc import Callable
 
 from backends.engine import Engine
+from backends.engine_config import EngineConfig
 from backends.simulated import SimulatedRunner, Timing
-from backends.types import EngineConfig, GenerationRequest, SamplingParams
+from backends.types import GenerationRequest, SamplingParams
 
 VOCAB_SIZE = 50_000
 

@@ -12,14 +12,16 @@ from backends.accounts import FinishedRequest
 from backends.answer import Answer
 from backends.block_pool import BlockPool
 from backends.engine import Engine
+from backends.engine_config import EngineConfig
 from backends.hashing import BlockHasher
 from backends.prefix_cache import PrefixCache
 from backends.sequence import Sequence
 from backends.types import (
     Batch,
     Delta,
-    EngineConfig,
     GenerationRequest,
+    Outcome,
+    PromptScores,
     SampledToken,
     SamplingParams,
     ScheduledSequence,
@@ -46,24 +48,42 @@ class SlotRunner:
         self.block_tokens = block_tokens
         self.slots = [[NOTHING_WRITTEN] * block_tokens for _ in range(num_blocks)]
 
-    def execute(self, batch: Batch) -> list[SampledToken | None]:
+    def execute(self, batch: Batch) -> list[Outcome]:
         self.batches.append([(item.sequence.request_id, item.start_token, item.token_count) for item in batch.items])
+        for source, target in batch.copies:
+            self.slots[target] = self.slots[source].copy()
         sampled = [self._compute(item) for item in batch.items]
         if self.fail_next:
             self.fail_next = False
             raise RuntimeError("the runner was told to fail")
         return sampled
 
-    def _compute(self, item: ScheduledSequence) -> SampledToken | None:
+    def read_blocks(self, block_ids: Items[int]) -> list[bytes]:
+        return [array("q", self.slots[block_id]).tobytes() for block_id in block_ids]
+
+    def write_blocks(self, block_ids: Items[int], payloads: Items[bytes]) -> None:
+        for block_id, payload in zip(block_ids, payloads, strict=True):
+            if len(payload) != 8 * self.block_tokens:
+                raise ValueError("a payload of another length")
+            self.slots[block_id] = array("q", bytes(payload)).tolist()
+
+    kv_digest = "0" * 12
+
+    def _compute(self, item: ScheduledSequence) -> Outcome:
         assert 0 not in item.block_ids, "block 0 is nobody's"
         assert item.token_count > 0, "without a token there are no logits"
         value = self._read(item.block_ids, item.start_token - 1) if item.start_token else 0
         for position, token in enumerate(item.token_ids, item.start_token):
             value = mixed(value, token)
             self.slots[item.block_ids[position // self.block_tokens]][position % self.block_tokens] = value
-        if not item.samples:
-            return None
-        return SampledToken(token_after([self._read(item.block_ids, p) for p in range(item.end_token)]))
+        token = None
+        if item.samples:
+            token = SampledToken(token_after([self._read(item.block_ids, p) for p in range(item.end_token)]))
+        if not item.scored_rows:
+            return token
+        first = item.start_token + 1
+        scored = item.sequence.token_ids[first : first + item.scored_rows]
+        return PromptScores(tuple(SampledToken(token_id, -1.0) for token_id in scored), token)
 
     def _read(self, block_ids: Items[int], position: int) -> int:
         value = self.slots[block_ids[position // self.block_tokens]][position % self.block_tokens]
@@ -73,7 +93,7 @@ class SlotRunner:
 
 def mixed(value: int, token: int) -> int:
     """The content of the slot after one of content `value`."""
-    return (value * 6364136223846793005 + token + 1442695040888963407) % (1 << 64)
+    return (value * 6364136223846793005 + token + 1442695040888963407) % (1 << 63)
 
 
 def token_after(values: list[int]) -> int:
@@ -143,28 +163,32 @@ def build_config(**changes) -> EngineConfig:
     return EngineConfig(**{**settings, **changes})
 
 
-def build_engine(runner=None, tokeniser=None, clock=None, observer=None, bits: int | None = None, **changes) -> Engine:
+def build_engine(runner=None, tokeniser=None, clock=None, bits: int | None = None, **changes) -> Engine:
+    """An engine of `EngineConfig` changes; `observer`, `journal` and `offload` go to the engine itself."""
+    listeners = {name: changes.pop(name) for name in ("observer", "journal", "offload") if name in changes}
     config = build_config(**changes)
     hasher = None if bits is None else BlockHasher(config.block_tokens, short_digest(bits))
-    runner = runner or SlotRunner()
-    return Engine(config, runner, tokeniser, clock or ManualClock(), observer=observer, hasher=hasher)
+    return Engine(config, runner or SlotRunner(), tokeniser, clock or ManualClock(), hasher=hasher, **listeners)
 
 
 def build_request(request_id: str = "a", prompt: Items[int] = (1, 2, 3), **settings) -> GenerationRequest:
-    where = {name: settings.pop(name) for name in ("cache_salt", "adapter", "arrival_seconds") if name in settings}
+    where = {name: settings.pop(name) for name in tuple(settings) if name in GenerationRequest.__slots__}
     return GenerationRequest(request_id, prompt, SamplingParams(**{"max_tokens": 4, **settings}), **where)
 
 
 def build_sequence(prompt: Items[int], request_id: str = "a", **where) -> Sequence:
     request = GenerationRequest(request_id, prompt, **where)
-    answer = Answer(None, end_ids=frozenset(), stops=(), max_tokens=100)
+    answer = Answer(None, end_ids=frozenset(), stops=(), max_tokens=10_000)
     tokens = array("I", prompt)
-    return Sequence(request, tokens, request_id=request_id, sampling=request.sampling, max_tokens=100, answer=answer)
+    return Sequence(request, tokens, request_id=request_id, sampling=request.sampling, max_tokens=10_000, answer=answer)
 
 
-def build_cache(num_blocks: int = 17, block_tokens: int = 4, bits: int | None = None, **settings) -> PrefixCache:
+def build_cache(
+    num_blocks: int = 17, block_tokens: int = 4, bits: int | None = None, pool=None, **settings
+) -> PrefixCache:
+    """A cache over a new pool; `pool` are the pool's own settings."""
     hasher = BlockHasher(block_tokens, None if bits is None else short_digest(bits))
-    return PrefixCache(BlockPool(num_blocks), hasher, **settings)
+    return PrefixCache(BlockPool(num_blocks, **(pool or {})), hasher, **settings)
 
 
 def build_prompt(tokens: int, seed: int = 0) -> list[int]:

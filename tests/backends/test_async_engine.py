@@ -21,8 +21,9 @@ from backends.api_errors import (
 )
 from backends.async_engine import AsyncEngine, OpenAnswer
 from backends.engine import Engine
+from backends.engine_config import EngineConfig
 from backends.simulated import Timing
-from backends.types import Batch, Delta, EngineConfig, GenerationRequest, SampledToken, SamplingParams
+from backends.types import Batch, Delta, GenerationRequest, SampledToken, SamplingParams
 from router.tokenise import bytes_tokeniser
 from tests.backends.server_builders import FailingRunner, Gate
 

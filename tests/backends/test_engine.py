@@ -29,7 +29,7 @@ def build_speaking_engine(text: bytes, **settings):
 
 def spoken(engine, **settings) -> tuple[str, str | None, str | None]:
     """Text, finish reason and stop reason of an answer to a prompt as long as the text (so it starts at its start)."""
-    engine.add(build_request("a", [1] * len(engine._runner._text_ids), **settings))
+    engine.add(build_request("a", [1] * len(engine.runner._text_ids), **settings))
     deltas = run_to_end(engine)
     return "".join(delta.text for delta in deltas), deltas[-1].finish_reason, deltas[-1].stop_reason
 
@@ -65,7 +65,7 @@ def test_the_second_equal_prompt_reports_its_cached_tokens():
 
 def test_two_equal_prompts_in_one_step_share_nothing():
     """Case H-03: neither may read what the other has not computed yet; both answers are right."""
-    engine, prompt = build_engine(), build_prompt(13)
+    engine, prompt = build_engine(share_in_flight=False), build_prompt(13)
     engine.add(build_request("a", prompt))
     engine.add(build_request("b", prompt))
     deltas = run_to_end(engine)
@@ -286,6 +286,6 @@ def test_the_check_finds_a_sequence_that_nobody_will_run():
     """Live but neither running nor waiting: its caller would wait for ever."""
     engine = build_engine()
     engine.add(build_request("a"))
-    engine._scheduler.waiting.clear()
+    engine._scheduler.waiting.ready.clear()
     with pytest.raises(AssertionError, match="live but not queued"):
         engine.check_integrity()

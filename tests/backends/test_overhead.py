@@ -32,7 +32,7 @@ def test_a_step_of_64_running_sequences_takes_well_below_a_millisecond():
         runner, num_blocks=4000, max_model_tokens=1000, block_tokens=16, max_sequences=64, max_batched_tokens=8192
     )
     for number in range(64):
-        engine.add(build_request(f"{number}", [1] * 64, max_tokens=900))
+        engine.add(build_request(f"{number}", [number + 1] * 64, max_tokens=900))
     engine.step()
     assert engine.stats().running == 64
     assert best_seconds(lambda: [engine.step() for _ in range(10)]) / 10 < 0.00075

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backends.prefix_cache import RECENT_REQUESTS, PrefixStatistics
+from backends.prefix_statistics import RECENT_REQUESTS, PrefixStatistics
 from tests.backends.core_builders import build_cache, build_computed, build_prompt, build_sequence
 
 

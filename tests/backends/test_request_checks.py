@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from backends.engine_config import EngineConfig
 from backends.request_checks import check_token_ids, checked_max_tokens, checked_tokens
-from backends.types import EngineConfig, RequestRefusedError, SamplingParams
+from backends.types import RequestRefusedError, SamplingParams
 from tests.backends.core_builders import build_engine, build_request
 
 
@@ -33,7 +34,7 @@ def test_without_a_bound_the_answer_may_fill_what_is_left():
     assert checked_max_tokens(build_request(prompt=[1] * 6, max_tokens=None), 10) == 4
 
 
-@pytest.mark.parametrize(("settings", "param"), [({"max_tokens": 0}, "max_tokens"), ({"n": 0}, "n")])
+@pytest.mark.parametrize(("settings", "param"), [({"max_tokens": -1}, "max_tokens"), ({"n": 0}, "n")])
 def test_nothing_asked_is_refused(settings, param):
     """No token or no answer cannot be generated."""
     with pytest.raises(RequestRefusedError) as refusal:

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from backends.engine import Engine
+from backends.engine_config import EngineConfig
 from backends.model_loading import LoadedModel, load_model
-from backends.types import EngineConfig, GenerationRequest, SamplingParams
+from backends.types import GenerationRequest, SamplingParams
 from router.tokenise import find_smollm2
 
 OUTPUT_TOKENS = 6

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from backends.engine_config import EngineConfig
 from backends.scheduler import Plan, Scheduler
 from backends.sequence import Sequence
-from backends.types import EngineConfig
 from tests.backends.core_builders import build_cache, build_config, build_prompt, build_sequence
 
 
@@ -21,12 +21,12 @@ class Desk:
     def add(self, name: str, tokens: int, seed: int | None = None) -> Sequence:
         prompt = build_prompt(tokens, seed=sum(name.encode()) if seed is None else seed)
         sequence = build_sequence(prompt, name)
-        self.scheduler.add(sequence)
+        self.scheduler.add([sequence])
         return sequence
 
     def plan(self) -> Plan:
         plan = self.scheduler.schedule(now=0.0)
-        self.cache.pool.check_integrity([sequence.block_ids for sequence in self.scheduler.running])
+        self.scheduler.check_integrity()
         assert [item.sequence for item in plan.batch.items] == plan.sequences
         return plan
 
@@ -147,7 +147,7 @@ def test_nobody_is_let_in_in_the_step_of_a_preemption():
     desk.step()
     desk.step()
     assert desk.names() == (["a"], ["b"])
-    assert desk.scheduler.waiting[0].preemptions == 1
+    assert desk.scheduler.waiting.ready[0].preemptions == 1
 
 
 def test_a_victim_is_never_part_of_the_step_it_was_preempted_for():

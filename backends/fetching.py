@@ -1,0 +1,109 @@
+"""What waiting sequences ask of the tiers: start early, look again each step, take what came, never wait for it."""
+
+from __future__ import annotations
+
+import logging
+
+from backends.hashing import BlockKey
+from backends.prefix_cache import PrefixCache
+from backends.sequence import Sequence
+from backends.tiers.interface import MISS, Fetched, FetchState, NoOffload, Offload
+from backends.types import Runner
+
+logger = logging.getLogger("homing.worker")
+
+PREFETCHED_SEQUENCES = 4
+"""So many of the first in the queue have their blocks brought while they wait."""
+
+MOST_STARTS = 3
+"""What a fetch follows may be evicted while it is under way, and it starts anew; after so many it is given up."""
+
+
+class Fetches:
+    """Who asked the tiers for what. Nothing is held in the pool for a fetch before it is admitted with its result."""
+
+    def __init__(self, cache: PrefixCache, runner: Runner | None = None, offload: Offload | None = None) -> None:
+        self._cache = cache
+        self._runner = runner
+        self._offload = offload or NoOffload()
+        self.active = offload is not None and not isinstance(offload, NoOffload) and cache.enabled
+        self._asked: dict[Sequence, tuple[list[BlockKey], int]] = {}
+        self._deferred: list[Sequence] = []
+
+    def ask(self, sequence: Sequence, hit_blocks: int) -> Fetched:
+        """How it stands with the blocks after the first `hit_blocks`; the first call starts bringing them."""
+        if not self.active or not sequence.reads_cache:
+            return MISS
+        keys = sequence.block_keys[hit_blocks : self._cache.findable_blocks(sequence)]
+        before, starts = self._asked.get(sequence, ([], 0))
+        if not before or not keys or before[0].digest != keys[0].digest:
+            starts += 1
+        if not keys or starts > MOST_STARTS:
+            return MISS
+        self._asked[sequence] = keys, starts
+        return self._offload.fetch(sequence.request_id, keys)
+
+    def defer(self, sequence: Sequence) -> None:
+        """Its turn came before its blocks did; `arrived` will tell."""
+        self._deferred.append(sequence)
+
+    def arrived(self) -> list[Sequence]:
+        """The deferred ones whose fetch has come to an end, whatever that is; they are deferred no more."""
+        if not self._deferred:
+            return []
+        ended = [one for one in self._deferred if self._state(one) is not FetchState.PENDING]
+        if ended:
+            self._deferred = [one for one in self._deferred if one not in ended]
+        return ended
+
+    def _state(self, sequence: Sequence) -> FetchState:
+        return self._offload.fetch(sequence.request_id, self._asked[sequence][0]).state
+
+    def prefetch(self, waiting: list[Sequence]) -> None:
+        """Start for the first of these, in their order, once each."""
+        if self.active:
+            for sequence in waiting[:PREFETCHED_SEQUENCES]:
+                if sequence not in self._asked:
+                    self.ask(sequence, len(self._cache.lookup(sequence)))
+
+    def take(self, sequence: Sequence, fetched: Fetched) -> int:
+        """Write what came into the blocks after a just admitted sequence's hits; return how many blocks that were.
+
+        A payload that does not fit is no payload: those blocks are computed.
+        """
+        if not self.active:
+            return 0
+        hits = sequence.found_blocks
+        self._offload.seen(sequence.block_keys[:hits])
+        restored = self._write(sequence.block_ids[hits : hits + len(fetched.payloads)], fetched)
+        if restored:
+            self._cache.restored(sequence, restored)
+        if not sequence.preemptions and sequence.reads_cache:
+            tokens = self._cache.hasher.block_tokens
+            queries = len(sequence.token_ids) - hits * tokens
+            self._cache.statistics.record_external(queries, restored * tokens, fetched.source)
+        self.forget(sequence)
+        return restored
+
+    def _write(self, block_ids: list[int], fetched: Fetched) -> int:
+        if not block_ids or self._runner is None:
+            return 0
+        try:
+            self._runner.write_blocks(block_ids, fetched.payloads[: len(block_ids)])
+        except ValueError:
+            logger.warning("The tier %s gave blocks that do not fit; they are computed instead", fetched.source)
+            return 0
+        return len(block_ids)
+
+    def forget(self, sequence: Sequence) -> None:
+        """A sequence waits no more; it need not have asked for anything."""
+        if sequence in self._asked:
+            del self._asked[sequence]
+            self._offload.forget(sequence.request_id)
+            if sequence in self._deferred:
+                self._deferred.remove(sequence)
+
+    @property
+    def known(self) -> list[Sequence]:
+        """All who asked and were not forgotten; for tests and integrity checks."""
+        return list(self._asked)
