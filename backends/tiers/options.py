@@ -31,7 +31,7 @@ def add_tier_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--kv-disk", type=Path, metavar="PATH", help="a folder for them, which outlives the worker")
     group.add_argument("--kv-disk-size", type=_gib, default=16.0, metavar="GIB", help="most that the folder may hold")
     group.add_argument(
-        "--kv-redis-url", type=_redis_url, metavar="URL", help="a Redis for them, shared by workers of one model"
+        "--kv-redis-url", type=_redis_url, metavar="URL", help="a Redis for them, shared between workers"
     )
     group.add_argument("--kv-redis-ttl", type=_seconds, default=3600, metavar="SECONDS", help="since their last use")
     group.add_argument(
