@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
 from backends.kernels.reference import ReferenceKernels
-from backends.model.config import ModelRefusedError
 from backends.model.dtypes import choose_dtype, multiplies_bfloat16
 from backends.model.linear import can_prepack, make_linear
 from backends.model.llama import Llama
-from backends.model_loading import find_model, load_model, load_weights
 from backends.runner import TorchRunner
 from backends.types import Batch, Runner, SamplingParams, ScheduledSequence
-from router.tokenise import TokeniserError
 from tests.backends.tensor_builders import TINY, build_runner, build_sequence, build_weights, generate
 
 
@@ -95,24 +90,3 @@ def test_dtype_names_are_vllm_s():
     assert can_prepack() or not multiplies_bfloat16()
     with pytest.raises(ValueError, match=r"--dtype 'half' is unknown; choose one of auto, float32, bfloat16"):
         choose_dtype("half")
-
-
-def test_a_model_that_is_not_there_is_named(tmp_path: Path):
-    """What was given, and what could be given; nothing is fetched from a hub."""
-    with pytest.raises(FileNotFoundError, match=r"absent\.gguf: no such file or folder.*give a GGUF file"):
-        find_model(str(tmp_path / "absent.gguf"))
-    assert find_model(str(tmp_path)) == tmp_path
-    with pytest.raises(ModelRefusedError, match=r"neither a config\.json nor exactly one GGUF file"):
-        load_weights(tmp_path, torch.float32)
-    with pytest.raises(TokeniserError, match=r"holds no tokenizer\.json"):
-        load_model(str(tmp_path))
-
-
-def test_smollm2_is_loaded_with_its_tokeniser():
-    """The model that tests and demo use: `--model smollm2`."""
-    threads = torch.get_num_threads()
-    loaded = load_model("smollm2", dtype="auto", threads=1)
-    torch.set_num_threads(threads)
-    assert loaded.runner.vocab_size == 49_152
-    assert loaded.runner.context_tokens == 8192
-    assert loaded.text.tokeniser.vocabulary_size == 49_152

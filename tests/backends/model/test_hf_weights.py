@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,42 +11,10 @@ from safetensors.torch import save_file
 
 from backends.model.config import ModelRefusedError
 from backends.model.hf_weights import NAMES, load_folder
+from tests.backends.folder_builders import SETTINGS, build_tensors, write_folder
 from tests.backends.tensor_builders import TINY, build_weights
 
-SETTINGS: dict[str, Any] = {
-    "architectures": ["LlamaForCausalLM"],
-    "num_hidden_layers": TINY.layers,
-    "hidden_size": TINY.hidden_size,
-    "intermediate_size": TINY.intermediate_size,
-    "num_attention_heads": TINY.heads,
-    "num_key_value_heads": TINY.kv_heads,
-    "vocab_size": TINY.vocab_size,
-    "max_position_embeddings": TINY.context_tokens,
-    "rms_norm_eps": TINY.norm_epsilon,
-}
 KEY = "model.layers.1.self_attn.k_proj.weight"
-
-
-def build_tensors(dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
-    """Random weights of TINY under Hugging Face's names."""
-    weights = build_weights(dtype=dtype)
-    tensors = {NAMES.embedding: weights.embedding, NAMES.final_norm: weights.final_norm, NAMES.head: weights.head}
-    for index, layer in enumerate(weights.layers):
-        query, key, value = layer.qkv.split([TINY.query_size, TINY.kv_size, TINY.kv_size])
-        gate, up = layer.gate_up.chunk(2)
-        parts = {
-            NAMES.query: query, NAMES.key: key, NAMES.value: value, NAMES.attention_output: layer.attention_output,
-            NAMES.attention_norm: layer.attention_norm, NAMES.mlp_norm: layer.mlp_norm,
-            NAMES.gate: gate, NAMES.up: up, NAMES.down: layer.down,
-        }  # fmt: skip
-        tensors |= {f"{name.format(index)}.weight": part.contiguous() for name, part in parts.items()}
-    return tensors
-
-
-def write_folder(folder: Path, tensors: dict[str, torch.Tensor], **settings: Any) -> Path:
-    (folder / "config.json").write_text(json.dumps(SETTINGS | settings))
-    save_file(tensors, folder / "model.safetensors")
-    return folder
 
 
 def write_parts(folder: Path, parts: dict[str, dict[str, torch.Tensor]]) -> None:

@@ -14,7 +14,6 @@ from backends.kernels.choose import choose_kernels
 from backends.kernels.reference import ReferenceKernels
 from backends.model.gguf_weights import load_gguf
 from backends.model.llama import Llama
-from backends.model.rope import rope_frequencies
 from backends.runner import TorchRunner
 from backends.step_tensors import build_step
 from backends.types import Batch, ScheduledSequence
@@ -145,13 +144,3 @@ def test_only_rows_that_sample_meet_the_head():
     step = build_step(Batch([ScheduledSequence(build_sequence([1, 2, 3], [1]), 0, 2, False)]), 4)
     with torch.inference_mode():
         assert runner.model.forward(step, runner.cache.layers).shape == (0, TINY.vocab_size)
-
-
-def test_rope_divisors_slow_their_frequencies_down():
-    """The first pair turns one radian a token, later pairs slower; a divisor of 4 makes a pair four times slower."""
-    plain = rope_frequencies(TINY, None)
-    assert plain[0] == 1.0
-    assert plain.tolist() == pytest.approx([10_000.0 ** -(index / 4) for index in range(4)])
-    assert torch.equal(
-        rope_frequencies(TINY, torch.tensor([1.0, 1.0, 4.0, 4.0])) / plain, torch.tensor([1, 1, 0.25, 0.25])
-    )
