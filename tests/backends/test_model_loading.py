@@ -13,7 +13,7 @@ from backends.loading import StartError, load
 from backends.model.config import ModelRefusedError
 from backends.model_loading import find_model, load_model, load_weights
 from backends.prompt_ids import unpack
-from router.tokenise import TokeniserError
+from router.tokenise import TokeniserError, load_tokeniser
 from tests.backends.folder_builders import build_tensors, write_folder, write_text_files
 from tests.backends.tensor_builders import TINY, build_sequence, generate
 
@@ -75,9 +75,8 @@ def test_a_folder_with_one_gguf_file_is_that_model(tmp_path: Path):
     path = find_model("smollm2")
     (tmp_path / "model.gguf").symlink_to(path)
     write_text_files(tmp_path)
-    loaded = load_model(str(tmp_path), dtype="bfloat16", kernels=ReferenceKernels())
-    assert loaded.runner.vocab_size == 49_152
-    assert loaded.text.tokeniser.vocabulary_size == 257
+    assert load_weights(tmp_path, torch.float32).config.vocab_size == 49_152
+    assert load_tokeniser(tmp_path).tokeniser.vocabulary_size == 257
     (tmp_path / "second.gguf").symlink_to(path)
     with pytest.raises(ModelRefusedError, match="exactly one GGUF file"):
         load_weights(tmp_path, torch.float32)
