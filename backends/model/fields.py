@@ -7,6 +7,8 @@ from typing import Any
 
 from backends.model.config import ModelRefusedError
 
+MOST_CHARACTERS = 200
+
 
 class Fields:
     """The values under `prefix` in a description; `place` says in errors where it was read. A null counts as absent."""
@@ -40,5 +42,6 @@ class Fields:
         return float(value)
 
     def refused(self, name: str, because: str) -> ModelRefusedError:
-        """The error that names a value and its place."""
-        return ModelRefusedError(f"{self._prefix}{name} is {self.get(name)!r} in {self._place}: {because}")
+        """The error that names a value, or the beginning of a long one, and its place."""
+        value = repr(self.get(name))[:MOST_CHARACTERS]
+        return ModelRefusedError(f"{self._prefix}{name} is {value} in {self._place}: {because}")

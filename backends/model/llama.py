@@ -47,7 +47,7 @@ class Llama:
         self._final_norm = weights.final_norm
         self._head_weight = weights.head
         self._head = make_linear(weights.head)
-        self._frequencies = rope_frequencies(config, weights.rope_divisors)
+        self._frequencies = rope_frequencies(config, weights.rope_divisors).to(weights.embedding.device)
 
     def forward(self, step: StepContext, caches: tuple[LayerCache, ...]) -> Tensor:
         """Logits [R, vocab] float32 of `step.sample_rows`; keys and values of all T tokens are written to `caches`.
@@ -83,7 +83,7 @@ class Llama:
     def _logits(self, residual: Tensor, update: Tensor | None, rows: Tensor) -> Tensor:
         """Only the rows that sample meet the head, a fifth of all weights in a small model."""
         if rows.numel() == 0:
-            return torch.empty(0, self.config.vocab_size)
+            return torch.empty(0, self.config.vocab_size, device=residual.device)
         sampled_update = update[rows] if update is not None else None
         hidden = self.kernels.add_rms_norm(residual[rows], sampled_update, self._final_norm, self.config.norm_epsilon)
         logits = self._head(hidden).float()

@@ -24,7 +24,7 @@ def rope_frequencies(config: LlamaConfig, divisors: Tensor | None) -> Tensor:
     """Radians per position of each pair of a head, [head_size / 2] float32."""
     exponents = torch.arange(0, config.head_size, 2, dtype=torch.int64).float() / config.head_size
     frequencies = 1.0 / config.rope_base**exponents
-    return frequencies if divisors is None else frequencies / divisors.to(frequencies.device)
+    return frequencies if divisors is None else frequencies / divisors
 
 
 def llama3_divisors(config: LlamaConfig, scaling: Llama3Scaling) -> Tensor:
