@@ -23,7 +23,17 @@ class Answer:
     that ends the answer is part of its text.
     """
 
-    __slots__ = ("_end_ids", "_hidden_ids", "_left_tokens", "_shows_stop", "_stop_ids", "_stops", "_text", "_unstopped")
+    __slots__ = (
+        "_end_ids",
+        "_hidden_ids",
+        "_left_tokens",
+        "_shows_stop",
+        "_stop_ids",
+        "_stops",
+        "_text",
+        "_unstopped",
+        "_watches",
+    )
 
     def __init__(
         self,
@@ -39,6 +49,7 @@ class Answer:
     ) -> None:
         self._text = Detokeniser(decoder) if decoder is not None else None
         self._stops = StopStrings(stops, shown=shows_stop)
+        self._watches = bool(stops)
         self._shows_stop = shows_stop
         self._unstopped = min_tokens
         self._end_ids = end_ids
@@ -54,9 +65,11 @@ class Answer:
             return Piece(self._last_text(token_id), "stop", None)
         if token_id in self._stop_ids:
             return Piece(self._last_text(token_id), "stop", token_id)
-        text, stop = self._stops.push(self._text_of(token_id), may_stop=self._unstopped < 0)
-        if stop is not None:
-            return Piece(text, "stop", stop)
+        text = self._text_of(token_id)
+        if self._watches:
+            text, stop = self._stops.push(text, may_stop=self._unstopped < 0)
+            if stop is not None:
+                return Piece(text, "stop", stop)
         if self._left_tokens <= 0:
             return Piece(text + self._stops.flush(), "length", None)
         return Piece(text, None, None)

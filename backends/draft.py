@@ -24,11 +24,11 @@ class Draft:
 
     def add(self, sequence: Sequence, start_token: int, end_token: int) -> None:
         """Compute a sequence up to `end_token`; what follows its last known token is sampled, if anything may."""
-        known = len(sequence.token_ids)
-        samples = end_token == known < sequence.limit_tokens
-        self.items.append(ScheduledSequence(sequence, start_token, end_token - start_token, samples))
+        tokens = end_token - start_token
+        samples = end_token == len(sequence.token_ids) < sequence.limit_tokens
+        self.items.append(ScheduledSequence(sequence, start_token, tokens, samples))
         self.sequences.append(sequence)
-        self.budget_tokens -= end_token - start_token
+        self.budget_tokens -= tokens
 
     def drop(self, victim: Sequence) -> None:
         """A sequence was preempted; it may have been planned already."""

@@ -157,6 +157,7 @@ class Engine:
             external_queries=prefix.external_queries,
             external_hits=sum(prefix.external_hits_by_source.values()),
             external_hits_by_source=tuple(sorted(prefix.external_hits_by_source.items())),
+            occupancy=self.pool.occupancy(),
         )
 
     def _idle(self, plan: Plan) -> None:
@@ -199,7 +200,7 @@ class Engine:
         piece = sequence.answer.push(token.token_id)
         if piece.finish_reason is not None:
             self._end(sequence, piece.finish_reason, now)
-        completion_tokens = sequence.completion_tokens
+        completion_tokens = len(sequence.token_ids) - sequence.prompt_tokens
         scores = sequence.prompt_scores
         return Delta(
             sequence.request.request_id,

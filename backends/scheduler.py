@@ -121,8 +121,8 @@ class Scheduler:
                 break
             if not sequence.block_ids:
                 continue  # preempted for one before it
-            start = sequence.computed_tokens
-            end = draft.end_of(start, len(sequence.token_ids))
+            start, known = sequence.computed_tokens, len(sequence.token_ids)
+            end = known if known - start == 1 else draft.end_of(start, known)
             if end > len(sequence.block_ids) * block_tokens:
                 self._make_room(sequence, end, draft)
                 if not sequence.block_ids:
