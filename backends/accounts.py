@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from backends.partitions import PartitionOccupancy
+
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
@@ -15,7 +17,7 @@ class EngineStats:
     External queries and hits are what the tiers were asked for beyond that, and had; `external_hits_by_source` splits
     the hits by tier. `recent_hit_rate` is 0..1 over the last 1,000 requests. `kv_usage` is 0..1 of the usable blocks.
     `prompt_tokens` counts whole prompts when their first token comes (once for all answers to it),
-    `cached_prompt_tokens` the part of them that was not computed.
+    `cached_prompt_tokens` the part of them that was not computed. `occupancy` has the pool's blocks by partition.
     """
 
     running: int
@@ -34,6 +36,7 @@ class EngineStats:
     external_queries: int = 0
     external_hits: int = 0
     external_hits_by_source: tuple[tuple[str, int], ...] = ()
+    occupancy: tuple[PartitionOccupancy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

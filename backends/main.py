@@ -95,7 +95,7 @@ def build_worker(options: argparse.Namespace, loaded: Loaded, pulse: Pulse) -> W
         loaded.runner,
         loaded.text.tokeniser,
         time.monotonic,
-        observer=metrics,
+        observer=metrics.requests,
         hasher=HASHERS[options.prefix_caching_hash_algo](config.block_tokens),
         journal=together(events.journal),
     )

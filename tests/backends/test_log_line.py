@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 from contextlib import suppress
+from dataclasses import MISSING
 
 from backends.accounts import EngineStats
 from backends.log_line import Pulse, Sample, log_line
@@ -17,8 +18,8 @@ VLLM_FORM = re.compile(
 
 
 def build_stats(**changes) -> EngineStats:
-    counts = dict.fromkeys(EngineStats.__dataclass_fields__, 0) | {"kv_usage": 0.0, "recent_hit_rate": 0.0}
-    return EngineStats(**{**counts, **changes})
+    required = [name for name, field in EngineStats.__dataclass_fields__.items() if field.default is MISSING]
+    return EngineStats(**{**dict.fromkeys(required, 0), **changes})
 
 
 def test_the_line_has_vllms_form_and_the_right_numbers():
