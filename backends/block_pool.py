@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from backends.block_map import BlockMap
+from backends.eviction import policy_maker
 from backends.free_queue import Block, FreeQueue
 from backends.hashing import BlockKey
 from backends.journal import Journal, NoJournal
@@ -13,12 +14,11 @@ from backends.lending import Lending
 from backends.partitions import NO_PARTITIONS, UNNAMED, PartitionOccupancy, Partitions
 from backends.pool_faults import block_faults
 from backends.retention import Retention
-from backends.shelf import EVICT_FIRST, NORMAL, PIN, PRIORITY, Shelf
+from backends.shelf import EVICT_FIRST, NORMAL, PIN, Shelf
+from backends.wishes import Wishes
 
 NULL_BLOCK = 0
 """A block id that is never given out: padding in block tables may point at it."""
-
-RANK = {retention: rank for rank, retention in enumerate(Retention)}
 
 
 class BlockPool:
@@ -36,6 +36,7 @@ class BlockPool:
         eviction: str = "lru",
         partitions: Partitions = NO_PARTITIONS,
         pin_quota: float = 0.25,
+        auto_retention: bool = False,
         journal: Journal | None = None,
     ) -> None:
         if num_blocks < 2:
@@ -43,7 +44,11 @@ class BlockPool:
         self._blocks = [Block(block_id) for block_id in range(num_blocks)]
         self._blank = FreeQueue()
         self._cached = BlockMap()
-        self._lending = Lending(num_blocks - 1, partitions, eviction, pin_quota)
+        policy = policy_maker(eviction, probation=auto_retention)
+        self._lending = Lending(num_blocks - 1, partitions, policy, pin_quota)
+        self._wishes = Wishes(self._lending)
+        self._auto_retention = auto_retention
+        self._now = 0.0
         self._unnamed = self._lending.shelf(UNNAMED)
         self._journal = None if isinstance(journal, NoJournal) else journal
         for block in self._blocks:
@@ -66,6 +71,15 @@ class BlockPool:
     def cached_blocks_count(self) -> int:
         """Blocks that a lookup can find, held or not; copies count each."""
         return self._cached.count
+
+    @property
+    def cached(self) -> BlockMap:
+        """What is cached, by digest; for reading only."""
+        return self._cached
+
+    def blocks(self, block_ids: slice) -> Sequence[Block]:
+        """Some of the blocks, block 0 included; for reading only."""
+        return self._blocks[block_ids]
 
     @property
     def usage(self) -> float:
@@ -121,7 +135,7 @@ class BlockPool:
             if self._cached.remove(block) and journal is not None and key is not None:
                 journal.removed(key)
             lender.cached -= 1
-            block.uses = 0
+            block.uses = block.recent_hits = 0
             if block.retention is not NORMAL:
                 lender.forget_wish(block)
             if lender is not taker:
@@ -134,11 +148,11 @@ class BlockPool:
         key = block.key
         last = self._cached.remove(block)
         block.owner.cached -= 1
-        block.uses = 0
+        block.uses = block.recent_hits = 0
         if last and self._journal is not None and key is not None:
             self._journal.removed(key)
 
-    def touch(self, block_ids: Iterable[int]) -> None:
+    def touch(self, block_ids: Sequence[int]) -> None:
         """Hold found blocks once more; they keep their content, and are no longer to be evicted first."""
         blocks = self._blocks
         for block_id in block_ids:
@@ -154,6 +168,9 @@ class BlockPool:
             block.uses += 1
             if retention is EVICT_FIRST:
                 block.retention = NORMAL
+        if self._auto_retention:
+            for block_id in block_ids:
+                self._wishes.hit(blocks[block_id], self._now)
 
     def free_blocks(self, block_ids: Iterable[int]) -> None:
         """Hold each block once less, in the order of eviction: pass a block table reversed, so its tail goes first.
@@ -231,10 +248,8 @@ class BlockPool:
     def retain(self, block_ids: Iterable[int], retention: Retention, until_seconds: float | None = None) -> None:
         """Say what is to happen to these blocks, a block table's beginning, when they are free: at once if they are.
 
-        The strongest wish for a block holds, of equal ones the one that ends last, until its end or until the content
-        is forgotten. PIN needs an end; one over a quota, or for which there is no room, is only PRIORITY. EVICT_FIRST
-        is heeded for blocks that nobody hit since they were computed: a hit shows that it was wrong. ValueError for
-        NO_STORE, which is no property of a block.
+        Which of several wishes holds is in `Wishes`; they end with the content. ValueError for a PIN without end, and
+        for NO_STORE, which is no property of a block.
         """
         if retention is Retention.NO_STORE or (retention is PIN and until_seconds is None):
             raise ValueError(f"blocks cannot be retained as {retention.value} until {until_seconds}")
@@ -246,26 +261,20 @@ class BlockPool:
             if block.queue is not None:
                 block.owner.remove(block)
                 loose.append(block)
-            self._wish(block, retention, until_seconds)
+            self._wishes.wish(block, retention, until_seconds)
         for block in reversed(loose):  # tails first: they are to be evicted first
             block.owner.add(block)
 
-    def _wish(self, block: Block, retention: Retention, until: float | None) -> None:
-        owner = block.owner
-        if retention is PIN and block.retention is not PIN:
-            if not self._lending.may_pin(owner) or self._lending.room(owner) < 0:
-                retention = PRIORITY
-            else:
-                owner.pins += 1
-        if retention is block.retention:
-            block.until = None if until is None or block.until is None else max(until, block.until)
-        elif RANK[retention] > RANK[block.retention] or (retention is EVICT_FIRST and not block.uses):
-            block.retention, block.until = retention, until
-
     def expire(self, now: float) -> None:
         """Pins and priorities whose end has come are ordinary from now on. O(expired); call it once a step."""
+        self._now = now
         for shelf in self._lending.shelves:
             shelf.expire(now)
+
+    def release_pins(self) -> None:
+        """Make all free pins ordinary now: for a request that nothing else stands in the way of."""
+        for shelf in self._lending.shelves:
+            shelf.release_pins()
 
     def occupancy(self) -> tuple[PartitionOccupancy, ...]:
         """What each partition has, the unnamed one first."""

@@ -16,10 +16,24 @@ class Block:
     """One block of K/V slots. `key` is set while its content is cached.
 
     `owner` is the partition that took it last; `queue` the one it stands in while nobody holds it. `uses` counts how
-    often its content was hit, `retention` and `until` (engine's seconds) say what is wished for it.
+    often its content was hit, `recent_hits` how often since `hot_since`; `retention` and `until` say what is wished
+    for it. Times are the engine's seconds.
     """
 
-    __slots__ = ("block_id", "key", "next", "owner", "previous", "queue", "ref_count", "retention", "until", "uses")
+    __slots__ = (
+        "block_id",
+        "hot_since",
+        "key",
+        "next",
+        "owner",
+        "previous",
+        "queue",
+        "recent_hits",
+        "ref_count",
+        "retention",
+        "until",
+        "uses",
+    )
 
     owner: Shelf
 
@@ -30,7 +44,8 @@ class Block:
         self.queue: FreeQueue | None = None
         self.retention = Retention.NORMAL
         self.until: float | None = None
-        self.uses = 0
+        self.uses = self.recent_hits = 0
+        self.hot_since = 0.0
         self.previous = self
         self.next = self
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import ceil, floor
 
-from backends.eviction import EVICTION_POLICIES
+from backends.eviction.policy import EvictionPolicy
 from backends.free_queue import Block
 from backends.partitions import UNNAMED, PartitionOccupancy, Partitions, PartitionShare
 from backends.shelf import PIN, Shelf
@@ -32,9 +32,9 @@ class Lending:
     So blocks that nobody needs are lent as cache, to anyone up to its ceiling, and come back when they are wanted.
     """
 
-    def __init__(self, total: int, partitions: Partitions, eviction: str, pin_quota: float) -> None:
-        if eviction not in EVICTION_POLICIES:
-            raise ValueError(f"no eviction policy is called {eviction!r}; there are {', '.join(EVICTION_POLICIES)}")
+    def __init__(
+        self, total: int, partitions: Partitions, policy: Callable[[int], EvictionPolicy], pin_quota: float
+    ) -> None:
         if not 0 <= pin_quota <= 1:
             raise ValueError(f"the quota of pins is a share of the pool, 0 to 1, not {pin_quota}")
         self.total = total
@@ -47,7 +47,7 @@ class Lending:
                 floor=floor(share.floor * total + ROUNDING),
                 ceiling=ceiling,
                 pin_quota=int(pin_quota * ceiling),
-                policy=EVICTION_POLICIES[eviction],
+                policy=policy,
             )
         self.shelves = tuple(self._shelves.values())
         self.alone = len(self.shelves) == 1
@@ -99,8 +99,9 @@ class Lending:
         return own + sum(max(0, count - max(0, owner.floor - owner.kept)) for owner, count in owners.items())
 
     def may_pin(self, shelf: Shelf) -> bool:
-        """Whether one more block of a partition may be pinned: within both quotas."""
-        return shelf.pins < shelf.pin_quota and sum(other.pins for other in self.shelves) < self.pin_quota
+        """Whether one more block of a partition, held now, may be pinned: within both quotas, and its room."""
+        pins = sum(other.pins for other in self.shelves)
+        return shelf.pins < shelf.pin_quota and pins < self.pin_quota and self.room(shelf) >= 0
 
     def occupancy(self, nobodys: int) -> tuple[PartitionOccupancy, ...]:
         """All partitions, when `nobodys` blocks belong to none."""

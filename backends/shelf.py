@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import chain
+from math import inf
 
 from backends.deadlines import Deadlines
-from backends.eviction import EvictionPolicy
+from backends.eviction.policy import EvictionPolicy
 from backends.free_queue import Block, FreeQueue
 from backends.retention import Retention
 
@@ -104,12 +105,19 @@ class Shelf:
 
     def expire(self, now: float) -> None:
         """Make ordinary what is free and was to be kept until now. O(expired)."""
-        for block in self._pinned.due(now):
-            self.pinned -= 1
-            self.forget_wish(block)
-            self.add(block)
+        self._unpin(now)
         for block in self._timed.due(now):
             self.kept += 1
+            self.forget_wish(block)
+            self.add(block)
+
+    def release_pins(self) -> None:
+        """Make every free pin ordinary. O(pinned)."""
+        self._unpin(inf)
+
+    def _unpin(self, now: float) -> None:
+        for block in self._pinned.due(now):
+            self.pinned -= 1
             self.forget_wish(block)
             self.add(block)
 

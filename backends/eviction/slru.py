@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from backends.free_queue import Block, FreeQueue
 
-PROTECTED_SHARE = 0.8
-"""Of the partition; Karedla et al. (1994), who call it segmented LRU, find 60 to 80 % best."""
+PROTECTED_SHARE = 0.3
+"""Of the partition. Disks do best with 60 to 80 % (Karedla et al., 1994), but in chats most content waits long for
+its first hit: on a recorded trace of these 0.8 loses a third of LRU's hits, where 0.2 to 0.35 gain on it.
+"""
 
 
 class Slru:
