@@ -18,6 +18,9 @@ from backends.model.weights import LayerWeights, LlamaWeights
 EXACT_LOGITS = 64
 """How many of the best logits of a row are computed in float32, whatever the model's dtype."""
 
+SAMPLED_NUMBERS = 1024
+"""Numbers of each tensor, evenly spread, by which a model is told from another: a fine-tuned part shows."""
+
 
 class _Layer(NamedTuple):
     """A layer's norms and its prepared matrix products; `head_norms` are those of queries and of keys, if any."""
@@ -38,7 +41,8 @@ class Llama:
         self.config = config
         self.kernels = kernels
         self.dtype = weights.embedding.dtype
-        tally = _Tally(config)
+        self._frequencies = rope_frequencies(config, weights.rope_divisors).to(weights.embedding.device)
+        tally = _Tally(config, self._frequencies)
         tally.add(weights.outer_tensors())
         self._embedding = weights.embedding
         self._layers = tuple(_prepared(layer, tally) for layer in weights.layers)
@@ -47,7 +51,6 @@ class Llama:
         self._final_norm = weights.final_norm
         self._head_weight = weights.head
         self._head = make_linear(weights.head)
-        self._frequencies = rope_frequencies(config, weights.rope_divisors).to(weights.embedding.device)
 
     def forward(self, step: StepContext, caches: tuple[LayerCache, ...]) -> Tensor:
         """Logits [R, vocab] float32 of `step.sample_rows`; keys and values of all T tokens are written to `caches`.
@@ -103,18 +106,19 @@ class Llama:
 class _Tally:
     """What is told of all tensors while they pass by once: their memory, and what makes this model this model."""
 
-    def __init__(self, config: LlamaConfig) -> None:
+    def __init__(self, config: LlamaConfig, frequencies: Tensor) -> None:
         self.size_bytes = 0
-        self._digest = sha256(repr(config).encode())
+        self._digest = sha256(repr((config, frequencies.tolist())).encode())
 
     def add(self, tensors: Iterable[Tensor]) -> None:
         for tensor in tensors:
             self.size_bytes += tensor.numel() * tensor.element_size()
-            self._digest.update(tensor.flatten()[:1024].float().cpu().numpy().tobytes())
+            sample = tensor.flatten()[:: tensor.numel() // SAMPLED_NUMBERS | 1]
+            self._digest.update(sample.float().cpu().numpy().tobytes())
 
     @property
     def identity(self) -> str:
-        """The same for the same shape and weights: a digest over the configuration and the start of every tensor."""
+        """The same for the same shape and weights: a digest over both, of every tensor a sample."""
         return self._digest.hexdigest()
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from backends.kernels.choose import choose_kernels
+from backends.kernels.interface import Kernels
 from backends.kernels.reference import ReferenceKernels
 from backends.model.gguf_weights import load_gguf
 from backends.model.llama import Llama
@@ -144,3 +145,41 @@ def test_only_rows_that_sample_meet_the_head():
     step = build_step(Batch([ScheduledSequence(build_sequence([1, 2, 3], [1]), 0, 2, False)]), 4)
     with torch.inference_mode():
         assert runner.model.forward(step, runner.cache.layers).shape == (0, TINY.vocab_size)
+
+
+@pytest.mark.parametrize("kernels", [ReferenceKernels(), choose_kernels()], ids=["reference", "best"])
+@pytest.mark.parametrize("tokens", [1, 5])
+def test_head_norms_are_each_head_s_own(kernels: Kernels, tokens: int):
+    """Queries and keys by their definition in float64; values are left alone, and the product is not overwritten."""
+    generator = torch.Generator().manual_seed(tokens)
+    qkv = torch.randn(tokens, TINY.qkv_size, generator=generator)
+    norms = (torch.rand(TINY.head_size, generator=generator), torch.rand(TINY.head_size, generator=generator))
+    before = qkv.clone()
+    got = Llama(TINY, build_weights(), kernels)._with_head_norms(qkv, norms).double()
+    heads = before.double().view(tokens, -1, TINY.head_size)
+    scaled = heads / (heads.square().mean(-1, keepdim=True) + TINY.norm_epsilon).sqrt()
+    scaled[:, : TINY.heads] *= norms[0]
+    scaled[:, TINY.heads : -TINY.kv_heads] *= norms[1]
+    scaled[:, -TINY.kv_heads :] = heads[:, -TINY.kv_heads :]
+    assert torch.equal(qkv, before)
+    assert (got.view_as(scaled) - scaled).abs().max() < 1e-6
+
+
+def test_a_model_is_known_by_its_shape_and_its_weights():
+    """Cached keys and values of one model must not be taken for another's."""
+    weights = build_weights()
+    first_layer, second_layer = weights.layers
+    values_changed = torch.cat([second_layer.qkv[: -TINY.kv_size], second_layer.qkv[-TINY.kv_size :] + 0.01])
+    tuned = replace(weights, layers=(first_layer, replace(second_layer, qkv=values_changed)))
+    models = [
+        Llama(TINY, weights, ReferenceKernels()),
+        Llama(TINY, build_weights(), ReferenceKernels()),
+        Llama(TINY, build_weights(seed=1), ReferenceKernels()),
+        Llama(replace(TINY, rope_base=500_000.0), weights, ReferenceKernels()),
+        Llama(TINY, build_weights(dtype=torch.bfloat16), ReferenceKernels()),
+        Llama(TINY, replace(weights, rope_divisors=torch.full((4,), 8.0)), ReferenceKernels()),
+        Llama(TINY, tuned, ReferenceKernels()),
+    ]
+    first, same, *others = [model.identity for model in models]
+    assert first == same
+    assert len({first, *others}) == 6
