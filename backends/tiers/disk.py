@@ -47,7 +47,6 @@ class DiskTier:
         self._breaker = Breaker(clock)
         self._index: OrderedDict[bytes, _File] = OrderedDict()
         self._lock = threading.Lock()
-        self._epoch = 0
 
     def open(self) -> None:
         """Take stock of the folder; OSError when it cannot be made or read. What is over the limit is removed."""
@@ -118,7 +117,7 @@ class DiskTier:
 
     def store(self, block: Named, payload: Payload) -> None:
         """Write a file; where the disk is full or refuses, nothing happens and the disk is left alone for a while."""
-        epoch, size = self._epoch, self._entries.entry_bytes
+        size = self._entries.entry_bytes
         if block.name in self._index:
             return
         if size > self._limit_bytes:
@@ -133,10 +132,6 @@ class DiskTier:
             return
         self._breaker.worked()
         with self._lock:
-            if epoch != self._epoch:  # reset meanwhile: nobody may find the file, now or after a restart
-                with suppress(OSError):
-                    self._files.remove(block.name)
-                return
             self._index[block.name] = _File(size, block.key)
             self.used_bytes += size
             self._news.stored(block.key, STORAGE_MEDIUM)
@@ -159,20 +154,16 @@ class DiskTier:
                 self._index.move_to_end(name)
 
     def reset(self) -> None:
-        """Forget everything; the files are set aside at once, and deleted by `tidy`."""
+        """Forget everything and delete the files; they are set aside first, so that no restart finds half of them."""
         with self._lock:
-            self._epoch += 1
             self._index.clear()
             self.used_bytes = 0
         try:
             self._files.set_aside()
+            self._files.delete_set_aside()
         except OSError as error:
-            logger.warning("Files of the disk tier could not be set aside (%s); a restart finds them", error.strerror)
+            logger.warning("Files of the disk tier could not be removed (%s); a restart finds them", error.strerror)
         self._news.cleared(STORAGE_MEDIUM)
-
-    def tidy(self) -> None:
-        """Delete what a reset set aside. For the writer's thread: it may take long."""
-        self._files.delete_set_aside()
 
     def stats(self) -> TierStats:
         """Now."""

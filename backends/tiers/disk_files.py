@@ -83,13 +83,11 @@ class BlockFiles:
                             with suppress(OSError):
                                 Path(entry.path).unlink()
 
-    def set_aside(self) -> Path | None:
-        """Make the folder empty at once; the path to delete, at leisure, by `delete`. None when there is nothing."""
-        if not self.folder.exists():
-            return None
+    def set_aside(self) -> None:
+        """Make the folder empty at once; `delete_set_aside` does the long part."""
         aside = self.folder.with_name(f".{self.folder.name}.{os.getpid()}.{os.urandom(4).hex()}.gone")
-        self.folder.rename(aside)
-        return aside
+        with suppress(FileNotFoundError):
+            self.folder.rename(aside)
 
     def delete_set_aside(self) -> None:
         """Delete what was set aside, also by a process that ended before it had."""

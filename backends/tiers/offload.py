@@ -13,8 +13,8 @@ from backends.tiers.host import HostTier
 from backends.tiers.interface import MISS, Fetched
 from backends.tiers.rates import Rates
 from backends.tiers.sightings import Sightings
-from backends.tiers.slow_tier import SlowTier, TidyTier
-from backends.tiers.tier import KeptBlock, NoTierJournal, TierJournal, TierNews, TierStats
+from backends.tiers.slow_tier import SlowTier
+from backends.tiers.tier import KeptBlock, KvTier, NoTierJournal, TierJournal, TierNews, TierStats
 from backends.types import Runner
 
 STAGING_BYTES = 2 << 30
@@ -45,7 +45,7 @@ class TieredOffload:
         runner: Runner,
         *,
         host: HostTier | None,
-        open_slow: Callable[[EntryFormat], Sequence[TidyTier]],
+        open_slow: Callable[[EntryFormat], Sequence[KvTier]],
         policy: WritePolicy,
         block_tokens: int,
         clock: Callable[[], float],

@@ -16,8 +16,7 @@ from backends.tiers.entry import EntryFormat
 from backends.tiers.host import HostTier
 from backends.tiers.offload import TieredOffload, WritePolicy
 from backends.tiers.redis import RedisTier
-from backends.tiers.slow_tier import TidyTier
-from backends.tiers.tier import TierJournal, TierNews
+from backends.tiers.tier import KvTier, TierJournal, TierNews
 from backends.types import Runner
 
 GIB = 1 << 30
@@ -62,8 +61,8 @@ def build_offload(
         raise ValueError("--kv-offloading-size, --kv-disk and --kv-redis-url need --enable-prefix-caching")
     news = TierNews()
 
-    def open_slow(entries: EntryFormat) -> Sequence[TidyTier]:
-        tiers: list[TidyTier] = []
+    def open_slow(entries: EntryFormat) -> Sequence[KvTier]:
+        tiers: list[KvTier] = []
         if folder is not None:
             files = BlockFiles(folder, model, entries.config_digest)
             tiers.append(_open_disk(DiskTier(files, entries, int(options.kv_disk_size * GIB), news, clock), folder))

@@ -56,11 +56,10 @@ class RedisTier:
         self._ttl_seconds = ttl_seconds
         self._breaker = Breaker(clock)
         self._stored: OrderedDict[bytes, None] = OrderedDict()
-        self._is_tidy = True
 
     def lookup(self, name: bytes) -> FetchState:  # noqa: ARG002 - only the server knows
         """PENDING, MISS while the server is left alone."""
-        return FetchState.PENDING if self._is_tidy and not self._breaker.resting else FetchState.MISS
+        return FetchState.MISS if self._breaker.resting else FetchState.PENDING
 
     def holds(self, name: bytes) -> bool:
         """Whether this process stored it, or the server is left alone now."""
@@ -137,19 +136,13 @@ class RedisTier:
         """Nothing: a load renews the time to live."""
 
     def reset(self) -> None:
-        """Forget what was stored from here; nothing is found until `tidy` has deleted it."""
-        self._is_tidy = False
+        """Delete every block of this model and config, also other workers'."""
         self._stored.clear()
-
-    def tidy(self) -> None:
-        """Delete every block of this model and config, also other workers'. For the writer's thread."""
         try:
             for keys in _some_at_a_time(self._client.scan_iter(match=self._prefix + "*", count=1000), 500):
                 self._client.unlink(*keys)
         except (RedisError, OSError):
             self._breaker.failed()
-        finally:
-            self._is_tidy = True
 
     def stats(self) -> TierStats:
         """What this worker did; the server knows how full it is."""

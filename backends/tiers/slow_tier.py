@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from backends.tiers.entry import Named
 from backends.tiers.interface import FetchState
@@ -16,13 +15,6 @@ QUEUE_BYTES = 256 << 20
 """Most K/V that may wait to be written to one tier; what comes on top is dropped, never waited for."""
 
 CLOSE_SECONDS = 5.0
-
-
-class TidyTier(KvTier, Protocol):
-    """A tier that has something to clear up after a reset, which may take long."""
-
-    def tidy(self) -> None:
-        """Delete what a reset left. Writer's thread."""
 
 
 class Load:
@@ -43,7 +35,7 @@ class SlowTier:
 
     def __init__(
         self,
-        tier: TidyTier,
+        tier: KvTier,
         rates: Rates,
         clock: Callable[[], float],
         progress: Callable[[], None],
@@ -59,6 +51,7 @@ class SlowTier:
         self._reader, self._writer = Lane(f"{tier.name} reader"), Lane(f"{tier.name} writer")
         self._queued: dict[bytes, KeptBlock] = {}
         self._queued_bytes = 0
+        self._resets = 0
         self._lock = threading.Lock()
 
     @property
@@ -68,7 +61,9 @@ class SlowTier:
 
     def lookup(self, name: bytes) -> FetchState:
         """See `KvTier.lookup`; HIT for what waits to be written, which `queued` gives."""
-        return FetchState.HIT if name in self._queued else self.tier.lookup(name)
+        if name in self._queued:
+            return FetchState.HIT
+        return FetchState.MISS if self._resets else self.tier.lookup(name)
 
     def queued(self, name: bytes) -> Payload | None:
         """What waits to be written is as good as in the host's memory."""
@@ -105,7 +100,7 @@ class SlowTier:
 
     def wants(self, name: bytes) -> bool:
         """Whether to read a block for this tier's sake; a full queue is counted as a skipped store."""
-        if name in self._queued or self.tier.holds(name):
+        if name in self._queued or (not self._resets and self.tier.holds(name)):
             return False
         if self._queued_bytes >= self._queue_bytes:
             self.tier.counters.skipped_stores += 1
@@ -135,10 +130,18 @@ class SlowTier:
             self.tier.counters.store_seconds += self._clock() - begin
 
     def reset(self) -> None:
-        """Forget everything, also what waits to be written."""
+        """Forget everything, also what waits to be written. Nothing is found until the writer has come to it."""
         self._queued.clear()
-        self.tier.reset()
-        self._writer.put(self.tier.tidy)
+        with self._lock:
+            self._resets += 1
+        self._writer.put(self._reset)
+
+    def _reset(self) -> None:
+        try:
+            self.tier.reset()
+        finally:
+            with self._lock:
+                self._resets -= 1
 
     def close(self) -> None:
         """Let the writer finish, for a few seconds."""

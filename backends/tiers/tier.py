@@ -28,8 +28,8 @@ class KeptBlock(NamedTuple):
 class KvTier(Protocol):
     """One place that keeps blocks. A miss is the worst that can happen: no method raises for a fault of the place.
 
-    `lookup`, `holds` and `reset` are for the engine's thread and quick. `load` and `store` may wait for a device: a
-    tier whose `lookup` says PENDING is loaded from in one thread of its own and stored to in another.
+    `lookup`, `holds` and `touch` are for the engine's thread and quick. The others may wait for a device: a tier whose
+    `lookup` says PENDING has one thread for `load` and one for `store` and `reset`.
     """
 
     @property

@@ -13,8 +13,7 @@ from backends.tiers.disk import DiskTier
 from backends.tiers.disk_files import BlockFiles
 from backends.tiers.entry import EntryFormat, Named, named
 from backends.tiers.offload import TieredOffload, WritePolicy
-from backends.tiers.slow_tier import TidyTier
-from backends.tiers.tier import TierNews
+from backends.tiers.tier import KvTier, TierNews
 from tests.backends.core_builders import ManualClock
 
 BLOCK_TOKENS = 4
@@ -107,7 +106,7 @@ class BlockMemory:
             self.blocks[block_id] = payload_of(block)
 
 
-def build_offload(host=None, tiers: Sequence[TidyTier] = (), policy: str = "write-back", **settings) -> TieredOffload:
+def build_offload(host=None, tiers: Sequence[KvTier] = (), policy: str = "write-back", **settings) -> TieredOffload:
     """Started, over a BlockMemory of its own as `memory`."""
     memory, news = BlockMemory(), settings.pop("news", None) or TierNews()
     offload = TieredOffload(
