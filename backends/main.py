@@ -5,35 +5,23 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import hashlib
 import logging
 import signal
 import sys
 import time
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 
 from aiohttp import web
 
-from backends.admission import Admission
 from backends.arguments import parse_arguments
-from backends.async_engine import AsyncEngine
-from backends.engine import Engine
 from backends.events.publisher import EventsError
-from backends.events.service import build_events
-from backends.hashing import BlockHasher
-from backends.journal import together
+from backends.exchange.options import ExchangeOptionsError
 from backends.loading import Loaded, StartError, load
 from backends.log_line import Pulse
-from backends.metrics import WorkerMetrics
-from backends.prompt_ids import PromptReader
 from backends.server import build_runner
-from backends.serving import ServerSettings, Worker
-from backends.vllm_hashing import VllmBlockHasher
+from backends.wiring import build_worker
 
 logger = logging.getLogger("homing.worker")
-
-HASHERS = {"sha256": BlockHasher, "sha256_cbor": VllmBlockHasher}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         loaded = load(options)
         return asyncio.run(serve(options, loaded))
-    except (StartError, EventsError) as error:
+    except (StartError, EventsError, ExchangeOptionsError) as error:
         print(f"homing worker: error: {error}", file=sys.stderr)
         return 2
 
@@ -58,83 +46,18 @@ async def serve(options: argparse.Namespace, loaded: Loaded) -> int:
     await runner.setup()
     try:
         await _listen(runner, options.host, options.port)
-        logger.info(
-            "%s, serving %s", loaded.budget.sentence(loaded.config.max_model_tokens), ", ".join(_names(options))
-        )
+        names = ", ".join(worker.settings.served_names)
+        logger.info("%s, serving %s", loaded.budget.sentence(loaded.config.max_model_tokens), names)
         logger.info("Listening on %s", " ".join(_urls(runner)))
         await signals.wait(pulse)
         logger.info("Draining: %d requests open, at most %g s", worker.in_flight, options.shutdown_timeout)
         worker.draining = True
     finally:
         await runner.cleanup()
+        await worker.exchange.close()
         await worker.engine.stop()
         worker.events.stop()
     return 0
-
-
-def build_worker(options: argparse.Namespace, loaded: Loaded, pulse: Pulse) -> Worker:
-    """Everything wired, nothing started."""
-    config = loaded.config
-    settings = build_settings(options, loaded)
-    cache_info = {
-        "block_size": config.block_tokens,
-        "num_gpu_blocks": config.num_blocks,
-        "enable_prefix_caching": config.enable_prefix_caching,
-        "gpu_memory_utilization": options.gpu_memory_utilization,
-        "num_gpu_blocks_override": options.num_gpu_blocks_override,
-        "kv_cache_size_tokens": loaded.budget.tokens,
-        "kv_cache_max_concurrency": loaded.budget.tokens / config.max_model_tokens,
-        "prefix_caching_hash_algo": options.prefix_caching_hash_algo,
-        "cache_dtype": options.dtype,
-    }
-    metrics = WorkerMetrics(settings.served_names[0], config.max_model_tokens, cache_info)
-    metrics_and_pulse = pulse.beside(metrics.watch)
-    events = build_events(options)
-    engine = Engine(
-        config,
-        loaded.runner,
-        loaded.text.tokeniser,
-        time.monotonic,
-        observer=metrics.requests,
-        hasher=HASHERS[options.prefix_caching_hash_algo](config.block_tokens),
-        journal=together(events.journal),
-    )
-    admission = Admission(options.max_num_queued_reqs, options.max_num_queued_tokens)
-    prompts = PromptReader(loaded.text, max_model_tokens=config.max_model_tokens, vocab_size=loaded.runner.vocab_size)
-    async_engine = AsyncEngine(engine, admission=admission, watch=events.before(metrics_and_pulse))
-    return Worker(settings, async_engine, prompts, metrics, events)
-
-
-def build_settings(options: argparse.Namespace, loaded: Loaded) -> ServerSettings:
-    """How the worker presents itself."""
-    config = loaded.config
-    identity = f"{loaded.root}\0{config.max_model_tokens}\0{options.dtype}"
-    return ServerSettings(
-        served_names=_names(options),
-        root=loaded.root,
-        max_model_tokens=config.max_model_tokens,
-        block_tokens=config.block_tokens,
-        prefix_caching=config.enable_prefix_caching,
-        version=_version(),
-        fingerprint=f"homing-{_version()}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}",
-        prompt_tokens_details=options.enable_prompt_tokens_details,
-        api_keys=tuple(options.api_key),
-        dev_routes=options.enable_dev_routes,
-        mint_request_ids=options.enable_request_id_headers,
-        seed=options.seed,
-        body_limit_bytes=options.max_body_bytes,
-    )
-
-
-def _names(options: argparse.Namespace) -> tuple[str, ...]:
-    return tuple(options.served_model_name or [options.model])
-
-
-def _version() -> str:
-    try:
-        return version("homing")
-    except PackageNotFoundError:
-        return "0"
 
 
 async def _listen(runner: web.AppRunner, host: str, port: int) -> None:

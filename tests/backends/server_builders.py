@@ -18,7 +18,7 @@ from aiohttp import web
 from backends.arguments import parse_arguments
 from backends.loading import SIMULATED_END_ID, SIMULATED_VOCABULARY, load
 from backends.log_line import Pulse
-from backends.main import build_worker
+from backends.wiring import build_worker
 from backends.server import build_runner
 from backends.serving import Worker
 from backends.simulated import SimulatedRunner, Timing

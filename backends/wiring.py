@@ -1,0 +1,96 @@
+"""From options and a loaded model to a worker that can start: which part is given to which."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import time
+from importlib.metadata import PackageNotFoundError, version
+
+from backends.admission import Admission
+from backends.async_engine import AsyncEngine
+from backends.engine import Engine
+from backends.events.service import build_events
+from backends.exchange.peers import Measuring
+from backends.exchange.service import build_exchange
+from backends.hashing import BlockHasher
+from backends.holdings import Holdings
+from backends.journal import together
+from backends.loading import Loaded
+from backends.log_line import Pulse
+from backends.metrics import WorkerMetrics
+from backends.prompt_ids import PromptReader
+from backends.serving import ServerSettings, Worker
+from backends.tiers.rates import Rates
+from backends.vllm_hashing import VllmBlockHasher
+
+HASHERS = {"sha256": BlockHasher, "sha256_cbor": VllmBlockHasher}
+
+
+def build_worker(options: argparse.Namespace, loaded: Loaded, pulse: Pulse) -> Worker:
+    """Everything wired, nothing started."""
+    config = loaded.config
+    settings = build_settings(options, loaded)
+    cache_info = {
+        "block_size": config.block_tokens,
+        "num_gpu_blocks": config.num_blocks,
+        "enable_prefix_caching": config.enable_prefix_caching,
+        "gpu_memory_utilization": options.gpu_memory_utilization,
+        "num_gpu_blocks_override": options.num_gpu_blocks_override,
+        "kv_cache_size_tokens": loaded.budget.tokens,
+        "kv_cache_max_concurrency": loaded.budget.tokens / config.max_model_tokens,
+        "prefix_caching_hash_algo": options.prefix_caching_hash_algo,
+        "cache_dtype": options.dtype,
+    }
+    metrics = WorkerMetrics(settings.served_names[0], config.max_model_tokens, cache_info)
+    metrics_and_pulse = pulse.beside(metrics.watch)
+    events, rates = build_events(options), Rates()
+    exchange = build_exchange(options, rates)
+    engine = Engine(
+        config,
+        loaded.runner,
+        loaded.text.tokeniser,
+        time.monotonic,
+        observer=metrics.requests,
+        hasher=HASHERS[options.prefix_caching_hash_algo](config.block_tokens),
+        journal=together(events.journal, exchange.journal),
+        offload=Measuring(rates),
+    )
+    admission = Admission(options.max_num_queued_reqs, options.max_num_queued_tokens)
+    prompts = PromptReader(loaded.text, max_model_tokens=config.max_model_tokens, vocab_size=loaded.runner.vocab_size)
+    async_engine = AsyncEngine(engine, admission=admission, watch=events.before(metrics_and_pulse))
+    holdings = Holdings(engine.cache, loaded.runner)
+    exchange.connect(async_engine, holdings)
+    return Worker(settings, async_engine, prompts, metrics, holdings, events, exchange)
+
+
+def build_settings(options: argparse.Namespace, loaded: Loaded) -> ServerSettings:
+    """How the worker presents itself."""
+    config = loaded.config
+    identity = f"{loaded.root}\0{config.max_model_tokens}\0{options.dtype}"
+    return ServerSettings(
+        served_names=_names(options),
+        root=loaded.root,
+        max_model_tokens=config.max_model_tokens,
+        block_tokens=config.block_tokens,
+        prefix_caching=config.enable_prefix_caching,
+        version=_version(),
+        fingerprint=f"homing-{_version()}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}",
+        prompt_tokens_details=options.enable_prompt_tokens_details,
+        api_keys=tuple(options.api_key),
+        dev_routes=options.enable_dev_routes,
+        mint_request_ids=options.enable_request_id_headers,
+        seed=options.seed,
+        body_limit_bytes=options.max_body_bytes,
+    )
+
+
+def _names(options: argparse.Namespace) -> tuple[str, ...]:
+    return tuple(options.served_model_name or [options.model])
+
+
+def _version() -> str:
+    try:
+        return version("homing")
+    except PackageNotFoundError:
+        return "0"
