@@ -11,6 +11,10 @@ from backends.model.fields import Fields
 ARCHITECTURES = frozenset({"llama", "qwen2", "qwen3"})
 """Values of `general.architecture` that `backends.model.llama` computes; Mistral's files say llama."""
 
+WINDOW = "attention.sliding_window"
+SCALES = ("attention.scale", "logit_scale", "residual_scale", "embedding_scale")
+"""Factors that some relatives of the family multiply with."""
+
 
 def config_from_gguf(metadata: Mapping[str, Any], vocab_size: int) -> LlamaConfig:
     """The configuration in `metadata`; `vocab_size` is the embedding's row count. ModelRefusedError by name."""
@@ -36,7 +40,7 @@ def config_from_gguf(metadata: Mapping[str, Any], vocab_size: int) -> LlamaConfi
         norm_epsilon=fields.number("attention.layer_norm_rms_epsilon"),
         qkv_bias=architecture == "qwen2",
         head_norms=architecture == "qwen3",
-        window_tokens=fields.get("attention.sliding_window") or None,
+        window_tokens=fields.integer(WINDOW) if fields.get(WINDOW) else None,
     )
 
 
@@ -46,6 +50,9 @@ def _refuse_variants(metadata: Mapping[str, Any], fields: Fields) -> None:
         raise fields.refused("expert_count", "a mixture of experts is not supported here")
     if fields.get("rope.scaling.type", "none") != "none":
         raise fields.refused("rope.scaling.type", "this rope scaling is not supported here")
+    for name in SCALES:
+        if fields.get(name) is not None:
+            raise fields.refused(name, "this scaling is not supported here")
     parts = metadata.get("split.count", 1)
     if parts > 1:
         raise ModelRefusedError(f"the GGUF file is one of {parts} parts: join them (llama-gguf-split --merge)")

@@ -44,6 +44,20 @@ def test_what_old_files_leave_out_has_the_family_s_defaults():
     assert config_from_gguf(build_metadata(llama__attention__key_length=32), 10).head_size == 32
 
 
+def test_each_architecture_has_its_own_parts():
+    """A bias of queries, keys and values in Qwen2, norms of heads in Qwen3, a window where one is given."""
+
+    def parts(architecture: str, **changes: Any) -> tuple[bool, bool, bool, int | None]:
+        metadata = build_metadata(**changes) | {"general.architecture": architecture}
+        renamed = {name.replace("llama.", f"{architecture}."): value for name, value in metadata.items()}
+        config = config_from_gguf(renamed, 10)
+        return config.qkv_bias, config.output_bias, config.head_norms, config.window_tokens
+
+    assert parts("llama") == (False, False, False, None)
+    assert parts("qwen2", llama__attention__sliding_window=0) == (True, False, False, None)
+    assert parts("qwen3", llama__attention__sliding_window=256) == (False, False, True, 256)
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -60,6 +74,10 @@ def test_what_old_files_leave_out_has_the_family_s_defaults():
         ({"llama__expert_count": 8}, "mixture of experts"),
         ({"llama__rope__scaling__type": "linear"}, "rope.scaling.type is 'linear'"),
         ({"split__count": 3}, "one of 3 parts"),
+        ({"llama__attention__scale": 0.1}, "llama.attention.scale is 0.1 in the GGUF metadata"),
+        ({"llama__residual_scale": 0.2}, "llama.residual_scale is 0.2"),
+        ({"llama__attention__sliding_window": [0, 512]}, r"attention.sliding_window is \[0, 512\]"),
+        ({"llama__feed_forward_length": [256, 512]}, r"feed_forward_length is \[256, 512\]"),
     ],
 )
 def test_what_cannot_be_computed_is_refused_by_name(change: dict[str, Any], named: str):
