@@ -71,19 +71,19 @@ def attend_tile(
     return highest, total, mixed
 
 
-@triton.jit(do_not_specialize=["sequences", "table_stride"])
+@triton.jit(do_not_specialize=["sequences", "table_stride", "segments"])
 def attend(
     out: tl.tensor, parts: tl.tensor, maxima: tl.tensor, sums: tl.tensor,
     query: tl.tensor, keys: tl.tensor, values: tl.tensor,
     block_tables: tl.tensor, sequence_tokens: tl.tensor, query_starts: tl.tensor,
     scale: tl.tensor, sequences: tl.tensor, table_stride: tl.tensor, block_stride: tl.tensor, slot_stride: tl.tensor,
-    heads: tl.constexpr, group: tl.constexpr, head_size: tl.constexpr, padded_head: tl.constexpr,
+    segments: tl.tensor, heads: tl.constexpr, group: tl.constexpr, head_size: tl.constexpr, padded_head: tl.constexpr,
     block_tokens: tl.constexpr, query_tokens: tl.constexpr, tile_rows: tl.constexpr, tile_tokens: tl.constexpr,
-    segments: tl.constexpr,
+    splits: tl.constexpr,
 ) -> None:  # fmt: skip
     """Grid (query blocks, key-value heads, segments). `scale` includes log2(e), as weights are powers of two.
 
-    Without segments the result goes to `out` [T, heads, head_size]; else each segment's sum, maximum and weighted
+    Unless it `splits`, the result goes to `out` [T, heads, head_size]; else each segment's sum, maximum and weighted
     values go to `sums`, `maxima` [T, heads, segments] and `parts` [T, heads, segments, padded_head].
     """
     # The last blocks of a prefill see the most keys: they start first, so that none of them is left over at the end.
@@ -131,7 +131,7 @@ def attend(
             (best, total, mixed), tile, rows, keys, values, table, last_seen, visible, scale, block_stride,
             slot_stride, block_tokens, head_size, padded_head, tile_tokens, bounded=True,
         )  # fmt: skip
-    if segments == 1:
+    if not splits:
         tl.store(out + place[:, None] * head_size + column[None, :], mixed / total[:, None], mask=stored)
     else:
         part = place * segments + segment
@@ -141,10 +141,10 @@ def attend(
         tl.store(parts + part[:, None] * padded_head + column[None, :], mixed, mask=stored & (total > 0.0)[:, None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["segments"])
 def join_segments(
-    out: tl.tensor, parts: tl.tensor, maxima: tl.tensor, sums: tl.tensor,
-    head_size: tl.constexpr, padded_head: tl.constexpr, segments: tl.constexpr, padded_segments: tl.constexpr,
+    out: tl.tensor, parts: tl.tensor, maxima: tl.tensor, sums: tl.tensor, segments: tl.tensor,
+    head_size: tl.constexpr, padded_head: tl.constexpr, most_segments: tl.constexpr,
 ) -> None:  # fmt: skip
     """Grid (T · heads): the average of a row's segments, each weighted by its sum on the scale of the best maximum.
 
@@ -152,7 +152,7 @@ def join_segments(
     lies there, NaN perhaps, is not read.
     """
     row = tl.program_id(0).to(tl.int64)
-    segment = tl.arange(0, padded_segments)
+    segment = tl.arange(0, most_segments)
     at = row * segments + segment
     best = tl.load(maxima + at, mask=segment < segments, other=NOTHING)
     total = tl.load(sums + at, mask=segment < segments, other=0.0)

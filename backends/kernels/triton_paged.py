@@ -15,7 +15,14 @@ from torch import Tensor
 from backends.kernels import triton_operations as operations
 from backends.kernels.interface import LayerCache, Rotation, StepContext
 from backends.kernels.triton_attention import attend, join_segments
-from backends.kernels.triton_plan import AttentionPlan, AttentionShape, DeviceSize, plan_attention, power_of_two
+from backends.kernels.triton_plan import (
+    MOST_SEGMENTS,
+    AttentionPlan,
+    AttentionShape,
+    DeviceSize,
+    plan_attention,
+    power_of_two,
+)
 
 INTERPRETED = not isinstance(attend, triton.JITFunction)
 """Whether this process runs kernels in Triton's interpreter."""
@@ -65,20 +72,19 @@ class TritonKernels:
         _check(query, *cache, step.block_tables, step.sequence_tokens, step.query_starts)
         block_tokens, kv_heads, head_size = cache.keys.shape[1:]
         rows, heads = query.shape[:2]
-        sizes = (len(step.spans), step.longest_tokens, heads, kv_heads, head_size, query.itemsize)
-        shape = AttentionShape(rows, *sizes)
+        shape = AttentionShape(rows, len(step.spans), step.longest_tokens, heads, kv_heads, head_size, query.itemsize)
         plan = plan_attention(shape, self._size, self._segments)
         out = torch.empty_like(query)
         scratch = self._segment_buffers(rows * heads, shape.padded_head, plan)
         attend[(plan.query_blocks, kv_heads, plan.segments)](
             out, *scratch, query, *cache, step.block_tables, step.sequence_tokens, step.query_starts,
             head_size**-0.5 * log2(e), len(step.spans), step.block_tables.stride(0), *cache.keys.stride()[:2],
-            heads, shape.group, head_size, shape.padded_head, block_tokens, plan.query_tokens, plan.tile_rows,
-            plan.tile_tokens, plan.segments, num_warps=plan.warps, num_stages=plan.stages,
+            plan.segments, heads, shape.group, head_size, shape.padded_head, block_tokens, plan.query_tokens,
+            plan.tile_rows, plan.tile_tokens, plan.segments > 1, num_warps=plan.warps, num_stages=plan.stages,
         )  # fmt: skip
         if plan.segments > 1:
-            padded = (shape.padded_head, plan.segments, power_of_two(plan.segments))
-            join_segments[(rows * heads,)](out, *scratch, head_size, *padded, num_warps=1)
+            sizes = (plan.segments, head_size, shape.padded_head, MOST_SEGMENTS)
+            join_segments[(rows * heads,)](out, *scratch, *sizes, num_warps=1)
         return out.flatten(1)
 
     def gated_silu(self, gate_up: Tensor) -> Tensor:

@@ -7,8 +7,9 @@ most of a GPU idle while each of them reads for long. The contexts are then spli
 device: `device.programs // programs` segments, at most 16 (more would leave too little to each of the 64 to 128
 programs that a batch of one has), and none shorter than 128 tokens, below which starting a program and combining
 the parts cost more than the tokens read. A step that fills the device by itself is not split: every part of a split
-has to be written out and read again. `device.programs` is four per multiprocessor: two to three tiles of 16 KiB in
-flight in each of them are what the latency of the memory asks for (70 GB/s per multiprocessor · 0.8 µs = 56 KiB).
+has to be written out and read again. `device.programs` is four per multiprocessor: each has up to 32 KiB of keys and
+values under way, and the latency of the memory asks for some 30 KiB per multiprocessor (H200: 4.8 TB/s · 0.8 µs / 132),
+with room for those that compute or wait meanwhile. None of this has been measured on a GPU yet.
 """
 
 from __future__ import annotations
@@ -118,12 +119,13 @@ def _tile_tokens(shape: AttentionShape, *, large: bool) -> int:
 
 
 def _stages(device: DeviceSize, *, wide: bool) -> int:
-    """Steps of the loop that overlap. One is the look into the block table, so that n of them keep n - 2 tiles coming.
+    """Steps of the loop that overlap: the look into the block table, the keys and values it leads to, the products.
 
-    A decode waits for memory alone and gets two; a large tile of rows has work meanwhile, and needs the room itself.
+    In the compiled code (sm_90) it takes a decode five stages to have two tiles of keys and values under way at once;
+    a large tile of rows has two with three, where they fit.
     """
     if not wide:
-        return 4
+        return 5
     return 3 if device.is_roomy else 2
 
 

@@ -50,8 +50,9 @@ def test_tiles_are_what_matrix_units_take(device: DeviceSize):
             assert edge >= 16
             assert edge == power_of_two(edge)
         assert plan.tile_rows * shape.padded_head <= 1 << 14
-        stages = 2 * plan.stages * plan.tile_tokens * shape.padded_head * shape.item_bytes
-        assert stages <= device.shared_bytes
+        two_buffers_of_each = 4 * plan.tile_tokens * shape.padded_head * shape.item_bytes
+        queries = plan.tile_rows * shape.padded_head * shape.item_bytes
+        assert two_buffers_of_each + queries <= device.shared_bytes
 
 
 def test_a_decode_has_small_tiles_and_a_prefill_large_ones():
