@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from backends.types import Batch, SampledToken, ScheduledSequence
+from backends.types import Batch, Outcome, PromptScores, SampledToken, ScheduledSequence
 
 TEXT = (
     "The answer is simulated. These words come from no model; they only take the time that a model would take. "
@@ -86,14 +86,23 @@ class SimulatedRunner:
         """All simulated workers of one block size are alike."""
         return sha256(f"simulated\0{self._block_tokens}".encode()).hexdigest()[:12]
 
-    def execute(self, batch: Batch) -> list[SampledToken | None]:
-        """Sleep as long as the step takes, then give each sampling item its next token."""
+    def execute(self, batch: Batch) -> list[Outcome]:
+        """Sleep as long as the step takes, then give each sampling item its next token; every prompt is certain."""
+        for source, target in batch.copies:
+            self._kept[target] = self._kept[source]
         prefill = sum(item.token_count for item in batch.items if item.start_token < item.sequence.prompt_tokens)
-        sampled = [self._next(item) if item.samples else None for item in batch.items]
-        seconds = self._timing.step_seconds(prefill, sum(token is not None for token in sampled))
+        seconds = self._timing.step_seconds(prefill, sum(item.samples for item in batch.items))
         if seconds > 0:
             self._sleep(seconds)
-        return sampled
+        return [self._outcome(item) for item in batch.items]
+
+    def _outcome(self, item: ScheduledSequence) -> Outcome:
+        token = self._next(item) if item.samples else None
+        if item.sequence.sampling.prompt_logprobs is None or not item.scored_rows:
+            return token
+        first = item.start_token + 1
+        scored = item.sequence.token_ids[first : first + item.scored_rows]
+        return PromptScores(tuple(SampledToken(token_id, 0.0, ((token_id, 0.0),), 1) for token_id in scored), token)
 
     def _next(self, item: ScheduledSequence) -> SampledToken:
         index = item.output_index
