@@ -12,23 +12,37 @@ class BlockMap:
     """Digest to the block, or to {block id: block} when several have it.
 
     Copies are kept apart and never merged, because block tables are append-only. Blocks of different content may
-    share a digest; `find` tells them apart.
+    share a digest; `find` tells them apart, and counts the `collisions` that it met.
     """
 
-    __slots__ = ("_blocks", "count")
+    __slots__ = ("_blocks", "collisions", "count")
 
     def __init__(self) -> None:
         self._blocks: dict[bytes, Block | dict[int, Block]] = {}
         self.count = 0
+        self.collisions = 0
+
+    @property
+    def digests_count(self) -> int:
+        """How many different digests there are; `count` less this is the number of copies."""
+        return len(self._blocks)
+
+    def keys_of(self, digest: bytes) -> list[BlockKey]:
+        """The keys with this digest: one, but for copies and collisions."""
+        found = self._blocks.get(digest)
+        blocks = [found] if isinstance(found, Block) else list((found or {}).values())
+        return [block.key for block in blocks if block.key is not None]
 
     def find(self, key: BlockKey, parent: BlockKey) -> Block | None:
         """A block with the tokens of `key` and the ancestors of `parent` (which stands in for the key's own)."""
         found = self._blocks.get(key.digest)
         if found is None:
             return None
-        if isinstance(found, Block):
-            return found if _is(found, key, parent) else None
-        return next((block for block in found.values() if _is(block, key, parent)), None)
+        for block in (found,) if isinstance(found, Block) else found.values():
+            if _is(block, key, parent):
+                return block
+        self.collisions += 1
+        return None
 
     def insert(self, block: Block, key: BlockKey) -> None:
         """Make a block findable by `key`; ValueError when it is findable already."""

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from aiohttp import web
 
@@ -33,6 +34,8 @@ async def generate(worker: Worker, endpoint: Endpoint, request: web.Request) -> 
     worker.require_model(call.model)
     with worker.serving():
         requests = [await _request(worker, call, index) for index in range(len(call.prompts))]
+        if call.reports_reused:
+            await _tell_again(worker, requests)
         conversation = Conversation(worker, call, requests, _answer_id(endpoint, request))
         try:
             async with worker.engine.answer(requests) as answer:
@@ -43,6 +46,12 @@ async def generate(worker: Worker, endpoint: Endpoint, request: web.Request) -> 
             tokens = isinstance(error, QueuedTokensOverflowError)
             worker.metrics.rejected(REJECTED_TOKENS if tokens else REJECTED_REQUESTS)
             raise
+
+
+async def _tell_again(worker: Worker, requests: Sequence[GenerationRequest]) -> None:
+    """KV events about what is cached of these prompts already, for routers that came late."""
+    for request in requests:
+        await worker.engine.call(partial(worker.events.repeat, worker.holdings, request))
 
 
 async def _request(worker: Worker, call: Call, index: int) -> GenerationRequest:

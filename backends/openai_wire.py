@@ -46,7 +46,8 @@ class Call:
 
     `model` None means whatever is served. `sampling.max_tokens` None means up to the model's length. `echo` repeats
     the prompt before the answer. `returns_token_ids` tells the ids of prompt and answer beside their text, and
-    `names_tokens_by_id` writes `token_id:7` for a token's text in logprobs.
+    `names_tokens_by_id` writes `token_id:7` for a token's text in logprobs. `reports_reused`: KV events tell also
+    of blocks that were cached before (vLLM's kv_cache_report_mode "full").
     """
 
     endpoint: Endpoint
@@ -62,6 +63,7 @@ class Call:
     echo: bool = False
     returns_token_ids: bool = False
     names_tokens_by_id: bool = False
+    reports_reused: bool = False
 
 
 def parse_call(endpoint: Endpoint, body: bytes, limits: WireLimits = DEFAULT_LIMITS) -> Call:
@@ -161,12 +163,21 @@ def _call(
         stream=stream,
         include_usage=include_usage,
         continuous_usage=include_usage and usage.flag("continuous_usage_stats", False),
-        cache_salt=_cache_salt(fields.value("cache_salt")),
+        cache_salt=read_cache_salt(fields.value("cache_salt")),
         priority=fields.integer("priority") or 0,
         wish=read_cache_wish(fields, limits.partitions),
         returns_token_ids=fields.flag("return_token_ids", False),
         names_tokens_by_id=fields.flag("return_tokens_as_token_ids", False),
+        reports_reused=_reports_reused(fields),
     )
+
+
+def _reports_reused(fields: Fields) -> bool:
+    mode = Fields(fields.mapping("vllm_xargs") or {}).value("kv_cache_report_mode")
+    if mode not in (None, "full", "incremental"):
+        place = "vllm_xargs.kv_cache_report_mode"
+        raise BadRequestError(f"{place} must be full or incremental.", param=place)
+    return bool(mode == "full")
 
 
 def _check_stream(fields: Fields, stream: bool, sampling: SamplingParams) -> None:
@@ -179,7 +190,8 @@ def _check_stream(fields: Fields, stream: bool, sampling: SamplingParams) -> Non
         raise with_parameter("`echo` is not available when `stream=True`.", "echo")
 
 
-def _cache_salt(salt: Json) -> str | None:
+def read_cache_salt(salt: Json) -> str | None:
+    """A salt as vLLM takes it, None without one; BadRequestError for any other."""
     if salt is None:
         return None
     if not isinstance(salt, str) or not salt:

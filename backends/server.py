@@ -13,6 +13,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from backends.api_errors import ApiError, BodyTooLargeError, InternalError
+from backends.exchange.pull import BLOCKS_PATH
+from backends.exchange.routes import add_cache_routes
 from backends.generate import generate
 from backends.http_bodies import json_answer
 from backends.openai_wire import Endpoint
@@ -32,6 +34,7 @@ def build_app(worker: Worker) -> web.Application:
     app.router.add_post("/v1/chat/completions", partial(generate, worker, Endpoint.CHAT))
     app.router.add_post("/v1/completions", partial(generate, worker, Endpoint.COMPLETIONS))
     add_service_routes(app.router, worker)
+    add_cache_routes(app.router, worker)
     app.on_response_prepare.append(partial(_common_headers, mint=settings.mint_request_ids))
     return app
 
@@ -69,12 +72,15 @@ def errors(body_limit_bytes: int) -> Middleware:
 
 
 def only_with_key(keys: tuple[str, ...]) -> Middleware:
-    """A middleware that wants `Authorization: Bearer KEY` on /v1, as vLLM; probes and metrics stay open."""
+    """A middleware that wants `Authorization: Bearer KEY` on /v1, as vLLM; probes and metrics stay open.
+
+    Peers that ask for blocks have a token of their own.
+    """
     digests = [hashlib.sha256(key.encode()).digest() for key in keys]
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not request.path.startswith("/v1") or request.method == "OPTIONS":
+        if not request.path.startswith("/v1") or request.path == BLOCKS_PATH or request.method == "OPTIONS":
             return await handler(request)
         scheme, _, key = request.headers.get("Authorization", "").partition(" ")
         given = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()

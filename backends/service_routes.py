@@ -18,7 +18,10 @@ from router.core import Json, PromptSource
 
 
 def add_service_routes(routes: web.UrlDispatcher, worker: Worker) -> None:
-    """Register all of them; the developers' two only when asked for, as vLLM."""
+    """Register all of them; the developers' two only when asked for, as vLLM.
+
+    Where KV events are published, /server_info says so, as SGLang's does without being asked.
+    """
     handlers = ServiceHandlers(worker)
     for path, handler in (
         ("/health", handlers.health),
@@ -35,6 +38,7 @@ def add_service_routes(routes: web.UrlDispatcher, worker: Worker) -> None:
     routes.add_post("/detokenize", handlers.detokenize)
     if worker.settings.dev_routes:
         routes.add_post("/reset_prefix_cache", handlers.reset_prefix_cache)
+    if worker.settings.dev_routes or worker.events.config is not None:
         routes.add_get("/server_info", handlers.server_info)
 
 

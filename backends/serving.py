@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from backends.api_errors import ServerClosingError, UnknownModelError
 from backends.async_engine import AsyncEngine
 from backends.events.service import NO_EVENTS, EventService
+from backends.exchange.service import NO_EXCHANGE, Exchange
+from backends.holdings import Holdings
 from backends.metrics import WorkerMetrics
 from backends.openai_wire import DEFAULT_LIMITS, WireLimits
 from backends.prompt_ids import PromptReader
@@ -57,13 +59,17 @@ class Worker:
         engine: AsyncEngine,
         prompts: PromptReader,
         metrics: WorkerMetrics,
+        holdings: Holdings,
         events: EventService = NO_EVENTS,
+        exchange: Exchange = NO_EXCHANGE,
     ) -> None:
         self.settings = settings
         self.engine = engine
         self.prompts = prompts
         self.metrics = metrics
+        self.holdings = holdings
         self.events = events
+        self.exchange = exchange
         self.in_flight = 0
         self.draining = False
         self._seeds = itertools.count(settings.seed or 0)

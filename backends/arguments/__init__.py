@@ -7,11 +7,14 @@ import os
 from collections.abc import Sequence
 
 from backends.arguments.cache import add_cache_options
+from backends.arguments.metrics import add_metrics_options
 from backends.arguments.model import add_model_options
 from backends.arguments.scheduler import add_scheduler_options
 from backends.arguments.server import add_server_options
 from backends.arguments.simulation import add_simulation_options
 from backends.events.options import add_event_options
+from backends.exchange.options import add_exchange_options
+from backends.tiers.options import add_tier_options
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -25,7 +28,10 @@ def build_parser() -> argparse.ArgumentParser:
     add_server_options(parser.add_argument_group("server"))
     add_cache_options(parser.add_argument_group("cache"))
     add_scheduler_options(parser.add_argument_group("scheduler"))
+    add_tier_options(parser.add_argument_group("tiers"))
     add_event_options(parser.add_argument_group("KV events"))
+    add_exchange_options(parser.add_argument_group("warm-up and exchange"))
+    add_metrics_options(parser.add_argument_group("metrics"))
     add_simulation_options(parser.add_argument_group("simulation"))
     return parser
 

@@ -11,8 +11,9 @@ from backends.events.config import ZMQ, EventsConfig
 from backends.events.journal import EventJournal, TierEvents
 from backends.events.publisher import EventPublisher
 from backends.events.wire import DATA_PARALLEL_RANK, Encoding
-from backends.hashing import BlockKey
+from backends.holdings import Holdings
 from backends.journal import Journal, NoJournal
+from backends.types import GenerationRequest
 from router.core import Json
 
 Watch = Callable[[EngineStats], None]
@@ -66,10 +67,12 @@ class EventService:
 
         return flush_and_watch
 
-    def repeat(self, keys: Sequence[BlockKey]) -> None:
-        """Tell again of blocks that are cached, in chain order. Engine thread."""
-        if self._events is not None:
-            self._events.repeat(keys)
+    def repeat(self, holdings: Holdings, request: GenerationRequest) -> None:
+        """Tell again of the blocks that the request's prompt will find cached. Engine thread."""
+        if self._events is None or not request.reads_cache:
+            return
+        prompt = holdings.prompt(request.prompt_ids, cache_salt=request.cache_salt, adapter=request.adapter)
+        self._events.repeat(prompt.keys[: prompt.held_blocks])
 
 
 NO_EVENTS = EventService()
