@@ -51,9 +51,10 @@ class TieredOffload:
         clock: Callable[[], float],
         news: TierNews,
         journal: TierJournal | None = None,
+        rates: Rates | None = None,
         staging_bytes: int = STAGING_BYTES,
     ) -> None:
-        self.rates = Rates()
+        self._rates = rates or Rates()
         self._runner = runner
         self._host = host
         self._open_slow = open_slow
@@ -73,7 +74,7 @@ class TieredOffload:
         self._block_bytes = len(self._runner.read_blocks([0])[0])
         entries = EntryFormat(self._runner.kv_digest, self._block_tokens * 4, self._block_bytes)
         tiers = self._open_slow(entries)
-        self._slow = tuple(SlowTier(tier, self.rates, self._clock, self._progress.set) for tier in tiers)
+        self._slow = tuple(SlowTier(tier, self._rates, self._clock, self._progress.set) for tier in tiers)
 
     def fetch(self, request_id: str, keys: Sequence[BlockKey]) -> Fetched:
         """See `Offload.fetch`."""
@@ -103,7 +104,7 @@ class TieredOffload:
 
     def stepped(self, computed_tokens: int, seconds: float) -> None:
         """See `Offload.stepped`."""
-        self.rates.stepped(computed_tokens, seconds)
+        self._rates.stepped(computed_tokens, seconds)
         self._news.tell(self._journal)
 
     def wait(self, timeout_seconds: float) -> None:

@@ -15,6 +15,7 @@ from backends.tiers.disk_files import BlockFiles
 from backends.tiers.entry import EntryFormat
 from backends.tiers.host import HostTier
 from backends.tiers.offload import TieredOffload, WritePolicy
+from backends.tiers.rates import Rates
 from backends.tiers.redis import RedisTier
 from backends.tiers.tier import KvTier, TierJournal, TierNews
 from backends.types import Runner
@@ -49,10 +50,12 @@ def build_offload(
     block_tokens: int,
     clock: Callable[[], float],
     journal: TierJournal | None = None,
+    rates: Rates | None = None,
 ) -> TieredOffload | None:
     """The tiers asked for, None when there are none; not opened yet, for that takes a runner with memory.
 
-    ValueError for options that contradict each other. `model` is for people who look at the folder or the Redis.
+    ValueError for options that contradict each other. `model` is for people who look at the folder. `rates` is given
+    where somebody else measures by the same steps.
     """
     size_gib, folder, url = options.kv_offloading_size, options.kv_disk, options.kv_redis_url
     if size_gib is None and folder is None and url is None:
@@ -80,6 +83,7 @@ def build_offload(
         clock=clock,
         news=news,
         journal=journal,
+        rates=rates,
     )
 
 
