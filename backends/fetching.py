@@ -26,7 +26,7 @@ class Fetches:
         self._cache = cache
         self._runner = runner
         self._offload = offload or NoOffload()
-        self.active = type(self._offload) is not NoOffload and cache.enabled
+        self.active = self._offload.brings and cache.enabled
         self._asked: dict[Sequence, tuple[list[BlockKey], int]] = {}
         self._deferred: list[Sequence] = []
 

@@ -37,8 +37,12 @@ class Offload(Protocol):
     """The tiers together. Engine thread only; nothing here blocks on a disk or a network, except `start` and `wait`.
 
     The engine calls `start` once its runner has memory, `stepped` after each step, `wait` when a step had nothing to
-    compute because everybody who waits has a fetch on its way.
+    compute because everybody who waits has a fetch on its way. What never `brings` anything is not asked.
     """
+
+    @property
+    def brings(self) -> bool:
+        """Whether a fetch may ever bring something."""
 
     def start(self) -> None:
         """The runner's memory is there: open the tiers, take stock of what they hold. ValueError for what cannot be."""
@@ -73,6 +77,8 @@ class Offload(Protocol):
 
 class NoOffload:
     """No tiers: everything is a miss."""
+
+    brings = False
 
     def start(self) -> None:
         """Nothing."""

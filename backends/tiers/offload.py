@@ -40,6 +40,8 @@ class TieredOffload:
     Blocks are read one at a time: that costs no more than many at once, since each is copied into memory of its own.
     """
 
+    brings = True
+
     def __init__(
         self,
         runner: Runner,

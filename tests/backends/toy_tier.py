@@ -27,6 +27,8 @@ class ToyTier(NoOffload):
     With `generator` the looks are random, and now and then a fetch fails, brings only a part, or a broken payload.
     """
 
+    brings = True
+
     def __init__(self, runner: SlotRunner, *, looks: int = 0, generator: random.Random | None = None) -> None:
         self.runner = runner
         self.looks = looks
