@@ -10,15 +10,17 @@ from importlib.metadata import PackageNotFoundError, version
 from backends.admission import Admission
 from backends.async_engine import AsyncEngine
 from backends.engine import Engine
-from backends.events.service import build_events
+from backends.events.service import EventService, build_events
 from backends.exchange.peers import Measuring
 from backends.exchange.service import build_exchange
 from backends.hashing import BlockHasher
 from backends.holdings import Holdings
-from backends.journal import together
+from backends.journal import Journal, together
 from backends.loading import Loaded
 from backends.log_line import Pulse
 from backends.metrics import WorkerMetrics
+from backends.metrics.residency import BlockResidency
+from backends.openai_wire import WireLimits
 from backends.prompt_ids import PromptReader
 from backends.serving import ServerSettings, Worker
 from backends.tiers.rates import Rates
@@ -35,17 +37,20 @@ def build_worker(options: argparse.Namespace, loaded: Loaded, pulse: Pulse) -> W
         "block_size": config.block_tokens,
         "num_gpu_blocks": config.num_blocks,
         "enable_prefix_caching": config.enable_prefix_caching,
-        "gpu_memory_utilization": options.gpu_memory_utilization,
+        "gpu_memory_utilization": loaded.memory_utilization,
         "num_gpu_blocks_override": options.num_gpu_blocks_override,
         "kv_cache_size_tokens": loaded.budget.tokens,
         "kv_cache_max_concurrency": loaded.budget.tokens / config.max_model_tokens,
         "prefix_caching_hash_algo": options.prefix_caching_hash_algo,
         "cache_dtype": options.dtype,
     }
-    metrics = WorkerMetrics(settings.served_names[0], config.max_model_tokens, cache_info)
+    metrics = WorkerMetrics(
+        settings.served_names[0], config.max_model_tokens, cache_info, legacy=options.show_legacy_metrics
+    )
     metrics_and_pulse = pulse.beside(metrics.watch)
     events, rates = build_events(options), Rates()
     exchange = build_exchange(options, rates)
+    offload, watching = _offload(options, loaded, rates, events, metrics)
     engine = Engine(
         config,
         loaded.runner,
@@ -53,8 +58,8 @@ def build_worker(options: argparse.Namespace, loaded: Loaded, pulse: Pulse) -> W
         time.monotonic,
         observer=metrics.requests,
         hasher=HASHERS[options.prefix_caching_hash_algo](config.block_tokens),
-        journal=together(events.journal, exchange.journal),
-        offload=Measuring(rates),
+        journal=together(events.journal, exchange.journal, *watching),
+        offload=offload,
     )
     admission = Admission(options.max_num_queued_reqs, options.max_num_queued_tokens)
     prompts = PromptReader(loaded.text, max_model_tokens=config.max_model_tokens, vocab_size=loaded.runner.vocab_size)
@@ -62,6 +67,29 @@ def build_worker(options: argparse.Namespace, loaded: Loaded, pulse: Pulse) -> W
     holdings = Holdings(engine.cache, loaded.runner)
     exchange.connect(async_engine, holdings)
     return Worker(settings, async_engine, prompts, metrics, holdings, events, exchange)
+
+
+def _offload(
+    options: argparse.Namespace, loaded: Loaded, rates: Rates, events: EventService, metrics: WorkerMetrics
+) -> tuple[Offload, list[Journal]]:
+    """What brings evicted blocks back, and who must hear of the pool's blocks for it and for the metrics."""
+    tiers = build_offload(
+        options,
+        loaded.runner,
+        model=metrics.families.model_name,
+        block_tokens=loaded.config.block_tokens,
+        clock=time.monotonic,
+        journal=events.tiers,
+        rates=rates,
+    )
+    journals: list[Journal] = []
+    if tiers is not None:
+        journals.append(tiers)
+        metrics.registry.register(TierCollector(metrics.families.model_name, tiers.stats))
+    if not options.kv_cache_metrics:
+        return tiers or Measuring(rates), journals
+    residency = BlockResidency(metrics.families, time.monotonic, options.kv_cache_metrics_sample)
+    return SeenToo(tiers or Measuring(rates), residency.seen), [*journals, residency]
 
 
 def build_settings(options: argparse.Namespace, loaded: Loaded) -> ServerSettings:
@@ -82,6 +110,9 @@ def build_settings(options: argparse.Namespace, loaded: Loaded) -> ServerSetting
         mint_request_ids=options.enable_request_id_headers,
         seed=options.seed,
         body_limit_bytes=options.max_body_bytes,
+        wire_limits=WireLimits(
+            max_logprobs=None if options.max_logprobs < 0 else options.max_logprobs, partitions=config.partitions.names
+        ),
     )
 
 
