@@ -14,7 +14,7 @@ from backends.journal import Journal
 from backends.ledger import Ledger
 from backends.partitions import UNNAMED, PartitionOccupancy
 from backends.prefix_cache import PrefixCache
-from backends.request_checks import check_token_ids, checked_max_tokens, checked_tokens
+from backends.request_checks import check_policy, check_token_ids, checked_max_tokens, checked_tokens
 from backends.scheduler import Plan, Scheduler
 from backends.sequence import Sequence
 from backends.siblings import build_siblings
@@ -64,6 +64,7 @@ class Engine:
             eviction=config.eviction,
             partitions=config.partitions,
             pin_quota=config.pin_quota,
+            auto_retention=config.auto_retention,
             journal=journal,
         )
         self.cache = PrefixCache(
@@ -101,6 +102,7 @@ class Engine:
         tokens = checked_tokens(request.prompt_ids, self.runner.vocab_size)
         max_tokens = checked_max_tokens(request, self._limit_of(request.partition))
         check_token_ids(request.sampling, self.runner.vocab_size)
+        check_policy(request.cache)
         siblings = build_siblings(request, tokens, max_tokens, self.config, self._tokeniser)
         self._live[request.request_id] = siblings
         self._scheduler.add(siblings)

@@ -20,8 +20,8 @@ class EngineConfig:
     With `share_in_flight` a waiting request whose next block a running one is computing waits for it.
     `num_preallocate_tokens` is how far ahead of its need a running sequence takes blocks while they are plenty.
     `scheduling_policy` is "fcfs" or "priority" (the lowest `priority` first, then by arrival). A step computes at most
-    `long_prefill_token_threshold` tokens of one prompt; 0 sets no bound. `eviction`, `partitions` and `pin_quota` (a
-    share, 0..1) are the block pool's.
+    `long_prefill_token_threshold` tokens of one prompt; 0 sets no bound. `eviction`, `partitions`, `pin_quota` (a
+    share, 0..1) and `auto_retention` are the block pool's.
     """
 
     num_blocks: int
@@ -40,6 +40,7 @@ class EngineConfig:
     eviction: str = "lru"
     partitions: Partitions = NO_PARTITIONS
     pin_quota: float = 0.25
+    auto_retention: bool = False
 
     def __post_init__(self) -> None:
         """ValueError for sizes with which nothing could ever run."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from backends.draft import Draft
 from backends.engine_config import EngineConfig
 from backends.fetching import Fetches
@@ -42,7 +40,8 @@ class Intake:
                 continue
             if fits:
                 del ready[place]
-                sequence.times.first_scheduled = sequence.times.first_scheduled or now
+                if sequence.times.first_scheduled is None:
+                    sequence.times.first_scheduled = now
                 running.append(sequence)
             elif line is None:
                 break
@@ -95,5 +94,5 @@ class Intake:
             return self._cache.give_back_ahead(running)
         pool = self._cache.pool
         before = pool.available(sequence.partition)
-        pool.expire(math.inf)
+        pool.release_pins()
         return pool.available(sequence.partition) > before

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
+from backends.retention import CachePolicy, Retention
 from backends.types import GenerationRequest, RequestRefusedError, SamplingParams
 
 
@@ -48,3 +49,9 @@ def check_token_ids(sampling: SamplingParams, vocab_size: int) -> None:
     for field, token_ids in named.items():
         if token_ids and not 0 <= min(token_ids) <= max(token_ids) < vocab_size:
             raise RequestRefusedError(f"{field}: token ids must be 0 to {vocab_size - 1}", field)
+
+
+def check_policy(policy: CachePolicy) -> None:
+    """RequestRefusedError for a pin without an end: it could keep its blocks from everybody for ever."""
+    if policy.retention is Retention.PIN and policy.ttl_seconds is None:
+        raise RequestRefusedError("a pin needs a time to live", "cache_policy")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from backends.engine_config import EngineConfig
-from backends.request_checks import check_token_ids, checked_max_tokens, checked_tokens
+from backends.request_checks import check_policy, check_token_ids, checked_max_tokens, checked_tokens
+from backends.retention import CachePolicy, Retention
 from backends.types import RequestRefusedError, SamplingParams
 from tests.backends.core_builders import build_engine, build_request
 
@@ -102,3 +103,11 @@ def test_rules_about_known_tokens_are_taken():
     """The first and the last id, and no rules at all."""
     check_token_ids(SamplingParams(), 10)
     check_token_ids(SamplingParams(logit_bias=((0, 1.0), (9, 1.0)), stop_token_ids=(9,), allowed_token_ids=(0,)), 10)
+
+
+def test_a_pin_without_an_end_is_refused():
+    """Every other wish may stand without a time."""
+    with pytest.raises(RequestRefusedError, match="time to live"):
+        check_policy(CachePolicy(Retention.PIN))
+    check_policy(CachePolicy(Retention.PIN, ttl_seconds=1.0))
+    check_policy(CachePolicy(Retention.PRIORITY))
