@@ -1,4 +1,4 @@
-"""Builds cpu.cpp once per machine: kept in the user's cache, named by source, compiler and CPU."""
+"""Builds the C++ kernels once per machine and instruction set: kept in the user's cache, named by all that went in."""
 
 from __future__ import annotations
 
@@ -11,26 +11,30 @@ import tempfile
 from hashlib import sha256
 from pathlib import Path
 
-SOURCE = Path(__file__).with_name("cpu.cpp")
+SOURCES = Path(__file__).with_name("cpu_source")
 CPU_INFO = Path("/proc/cpuinfo")
 COMPILERS = ("c++", "g++", "clang++")
 BUILD_SECONDS = 120.0
 FLAGS = (
-    "-O3", "-march=native", "-std=c++17", "-fopenmp", "-shared", "-fPIC",
+    "-O3", "-std=c++17", "-fopenmp", "-shared", "-fPIC",
     "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math",
 )  # fmt: skip
 """Sums may be reordered, so that they vectorise; infinities keep their meaning."""
 
 
-def build_library() -> Path:
-    """The shared library for this machine, built if there is none yet. OSError says why there can be none."""
+def build_library(machine_flags: tuple[str, ...] = ()) -> Path:
+    """The shared library for the instructions that `machine_flags` allow, built if there is none yet.
+
+    OSError says why there can be none.
+    """
     compiler = find_compiler()
-    name = f"cpu-{_fingerprint(compiler)}.so"
+    flags = (*FLAGS, *machine_flags)
+    name = f"cpu-{_fingerprint(compiler, flags)}.so"
     folder = _private_folder()
     if folder is None:
-        return _compile(compiler, Path(tempfile.mkdtemp(prefix="homing-kernels-")) / name)
+        return _compile(compiler, flags, Path(tempfile.mkdtemp(prefix="homing-kernels-")) / name)
     library = folder / name
-    return library if library.exists() else _compile(compiler, library)
+    return library if library.exists() else _compile(compiler, flags, library)
 
 
 def find_compiler() -> str:
@@ -42,10 +46,11 @@ def find_compiler() -> str:
     raise OSError("no C++ compiler on the PATH (install g++, or set CXX)")
 
 
-def _compile(compiler: str, library: Path) -> Path:
+def _compile(compiler: str, flags: tuple[str, ...], library: Path) -> Path:
     """Compile beside the final name, then move there: a process that looks meanwhile sees all of it or nothing."""
     partial = library.with_name(f"{library.name}.{os.getpid()}")
-    command = [compiler, *FLAGS, str(SOURCE), "-o", str(partial)]
+    sources = [str(path) for path in sorted(SOURCES.glob("*.cpp"))]
+    command = [compiler, *flags, *sources, "-o", str(partial)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
     except subprocess.TimeoutExpired as error:
@@ -71,9 +76,10 @@ def _private_folder() -> Path | None:
     return folder if ours and not others_may_write else None
 
 
-def _fingerprint(compiler: str) -> str:
-    """Changes with the source, the compiler, the flags or the CPU's features."""
-    parts = [SOURCE.read_text(encoding="utf-8"), compiler, *FLAGS, platform.machine(), *_cpu_features()]
+def _fingerprint(compiler: str, flags: tuple[str, ...]) -> str:
+    """Changes with the sources, the compiler, the flags or the CPU's features."""
+    sources = [path.read_text(encoding="utf-8") for path in sorted(SOURCES.iterdir()) if path.suffix in (".cpp", ".h")]
+    parts = [*sources, compiler, *flags, platform.machine(), *_cpu_features()]
     return sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 

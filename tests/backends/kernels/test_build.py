@@ -14,15 +14,19 @@ from backends.kernels import build
 from backends.kernels.build import build_library, find_compiler
 from backends.kernels.choose import choose_kernels
 from backends.kernels.cpu import MOST_HEAD_SIZE, CpuKernels
+from backends.kernels.instruction_sets import supported_sets
 from tests.backends.tensor_builders import build_ragged_case, naive_attention
 
 
 @pytest.fixture
 def small_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A source that builds in no time, and an empty cache."""
-    source = tmp_path / "small.cpp"
-    source.write_text('extern "C" int answer() { return 42; }\n')
-    monkeypatch.setattr(build, "SOURCE", source)
+    """Sources that build in no time, and an empty cache."""
+    folder = tmp_path / "source"
+    folder.mkdir()
+    (folder / "answer.h").write_text("constexpr int ANSWER = 42;\n")
+    source = folder / "small.cpp"
+    source.write_text('#include "answer.h"\nextern "C" int answer() { return ANSWER; }\n')
+    monkeypatch.setattr(build, "SOURCES", folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     try:
         find_compiler()
@@ -52,8 +56,10 @@ def test_another_source_compiler_flag_or_cpu_is_another_library(
     other_cpu = build_library()
     monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-g"))
     other_flags = build_library()
-    small_source.write_text(small_source.read_text() + "// changed\n")
-    assert len({first, other_cpu, other_flags, build_library()}) == 4
+    other_instructions = build_library(("-DINSTRUCTIONS",))
+    header = small_source.with_name("answer.h")
+    header.write_text(header.read_text() + "// changed\n")
+    assert len({first, other_cpu, other_flags, other_instructions, build_library()}) == 5
 
 
 def test_a_cache_that_others_may_write_to_is_not_used(small_source: Path, tmp_path: Path):
@@ -115,7 +121,7 @@ def cpu_kernels() -> CpuKernels:
 
 def test_with_a_compiler_the_cpu_kernels_run(cpu_kernels: CpuKernels):
     """The choice of this machine."""
-    assert choose_kernels().name == cpu_kernels.name == "cpu"
+    assert choose_kernels().name == cpu_kernels.name == f"cpu-{supported_sets()[0].name}"
 
 
 def test_heads_too_large_for_its_buffers_go_to_the_reference(cpu_kernels: CpuKernels):
