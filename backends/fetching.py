@@ -71,10 +71,10 @@ class Fetches:
 
         A payload that does not fit is no payload: those blocks are computed.
         """
-        if not self.active:
-            return 0
         hits = sequence.found_blocks
         self._offload.seen(sequence.block_keys[:hits])
+        if not self.active:
+            return 0
         restored = self._write(sequence.block_ids[hits : hits + len(fetched.payloads)], fetched)
         if restored:
             self._cache.restored(sequence, restored)

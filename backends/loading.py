@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from backends.engine_config import EngineConfig
 from backends.hashing import unpack
-from backends.memory import KvBudget, blocks_for, plan_kv
+from backends.memory import DEFAULT_UTILIZATION, KvBudget, blocks_for, plan_kv
+from backends.partitions import Partitions
 from backends.simulated import SimulatedRunner, Timing
 from backends.types import Runner
 from router.template import TemplateError
@@ -34,13 +35,17 @@ class StartError(Exception):
 
 
 class Loaded(NamedTuple):
-    """A runner with its text side, and the sizes it runs with. `root` is where the model came from."""
+    """A runner with its text side, and the sizes it runs with. `root` is where the model came from.
+
+    `memory_utilization` is the share of memory that the cache was planned for, with the weights.
+    """
 
     runner: Runner
     text: LoadedModelText
     root: str
     config: EngineConfig
     budget: KvBudget
+    memory_utilization: float
 
 
 def load(options: argparse.Namespace) -> Loaded:
@@ -65,15 +70,19 @@ def _simulated(options: argparse.Namespace) -> Loaded:
     budget = _budget(options, length, lambda: KvBudget(blocks, 0, options.block_size))
     config = _config(options, length, budget, SIMULATED_STEP_TOKENS)
     config = replace(config, eos_ids=frozenset({SIMULATED_END_ID}))
-    return Loaded(runner, bytes_text("the worker is simulated"), options.model, config, budget)
+    utilization = options.gpu_memory_utilization or DEFAULT_UTILIZATION["cpu"]
+    return Loaded(runner, bytes_text("the worker is simulated"), options.model, config, budget, utilization)
 
 
 def _model(options: argparse.Namespace) -> Loaded:
     # The only place that leads to torch: importing it takes seconds, and a simulated worker does without.
+    from backends.model.dtypes import choose_device
     from backends.model_loading import find_model, load_model
 
+    device = choose_device(options.device)
+    utilization = options.gpu_memory_utilization or DEFAULT_UTILIZATION[device]
     root = str(find_model(options.model))
-    runner, text = load_model(options.model, dtype=options.dtype, threads=options.threads)
+    runner, text = load_model(options.model, dtype=options.dtype, device=device, threads=options.threads)
     length = options.max_model_len or runner.context_tokens
     if length > runner.context_tokens:
         raise StartError(f"--max-model-len {length} is more than the {runner.context_tokens} the model was trained for")
@@ -86,17 +95,18 @@ def _model(options: argparse.Namespace) -> Loaded:
 
     def by_memory() -> KvBudget:
         return plan_kv(
-            utilization=options.gpu_memory_utilization,
+            utilization=utilization,
             weight_bytes=runner.weight_bytes,
             block_bytes=block_bytes,
             block_tokens=options.block_size,
             max_model_tokens=length,
+            device=device,
         )
 
     budget = _budget(options, length, by_memory)._replace(block_bytes=block_bytes)
     config = _config(options, length, budget, MODEL_STEP_TOKENS)
     config = replace(config, eos_ids=frozenset(text.eos_ids), special_ids=special_ids(text))
-    return Loaded(runner, text, root, config, budget)
+    return Loaded(runner, text, root, config, budget, utilization)
 
 
 def _budget(options: argparse.Namespace, length: int, by_memory: Callable[[], KvBudget]) -> KvBudget:
@@ -132,4 +142,12 @@ def _config(options: argparse.Namespace, length: int, budget: KvBudget, step_tok
         max_sequences=options.max_num_seqs,
         max_batched_tokens=step,
         enable_prefix_caching=options.enable_prefix_caching,
+        share_in_flight=options.share_in_flight,
+        num_preallocate_tokens=options.num_preallocate_tokens,
+        scheduling_policy=options.scheduling_policy,
+        long_prefill_token_threshold=options.long_prefill_token_threshold,
+        eviction=options.eviction_policy,
+        partitions=Partitions.parse(options.cache_partition or ()),
+        pin_quota=options.pin_quota,
+        auto_retention=options.auto_retention,
     )

@@ -16,21 +16,32 @@ from backends.exchange.service import build_exchange
 from backends.hashing import BlockHasher
 from backends.holdings import Holdings
 from backends.journal import Journal, together
-from backends.loading import Loaded
+from backends.loading import Loaded, StartError
 from backends.log_line import Pulse
 from backends.metrics import WorkerMetrics
 from backends.metrics.residency import BlockResidency
 from backends.openai_wire import WireLimits
 from backends.prompt_ids import PromptReader
 from backends.serving import ServerSettings, Worker
+from backends.tiers.interface import Offload
+from backends.tiers.metrics import TierCollector
+from backends.tiers.options import build_offload
 from backends.tiers.rates import Rates
+from backends.tiers.seen_too import SeenToo
 from backends.vllm_hashing import VllmBlockHasher
 
 HASHERS = {"sha256": BlockHasher, "sha256_cbor": VllmBlockHasher}
 
 
 def build_worker(options: argparse.Namespace, loaded: Loaded, pulse: Pulse) -> Worker:
-    """Everything wired, nothing started."""
+    """Everything wired, nothing started but the tiers. StartError for options that do not go together."""
+    try:
+        return _worker(options, loaded, pulse)
+    except ValueError as error:
+        raise StartError(str(error)) from error
+
+
+def _worker(options: argparse.Namespace, loaded: Loaded, pulse: Pulse) -> Worker:
     config = loaded.config
     settings = build_settings(options, loaded)
     cache_info = {

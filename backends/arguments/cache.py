@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from backends.arguments.values import OnOff, fraction, positive
+from backends.arguments.values import OnOff, fraction, positive, share
+from backends.eviction import EVICTION_POLICIES
 
 
 def add_cache_options(group: argparse._ArgumentGroup) -> None:
@@ -14,9 +15,8 @@ def add_cache_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--gpu-memory-utilization",
         type=fraction,
-        default=0.5,
         metavar="FRACTION",
-        help="of the memory this host has free, for weights and cache",
+        help="for weights and cache: of a GPU's memory (0.9 if not given), or of what this host has free (0.5)",
     )
     group.add_argument("--num-gpu-blocks-override", type=positive, metavar="BLOCKS", help="cache size in blocks")
     group.add_argument(
@@ -24,4 +24,36 @@ def add_cache_options(group: argparse._ArgumentGroup) -> None:
         choices=["sha256", "sha256_cbor"],
         default="sha256",
         help="names of blocks: our own, or vLLM's byte for byte (from 0.31 on), four times slower",
+    )
+    group.add_argument(
+        "--eviction-policy",
+        choices=list(EVICTION_POLICIES),
+        default="lru",
+        help="which cached block goes first; the others suit skewed or scanning loads (docs/worker.md)",
+    )
+    group.add_argument(
+        "--cache-partition",
+        action="append",
+        metavar="NAME=FLOOR:CEILING",
+        help="a share of the blocks for those whom the gateway names so, as in support=0.3:0.6; may be given several "
+        "times. What the floor promises cannot be evicted by others; what is not used is lent",
+    )
+    group.add_argument(
+        "--pin-quota",
+        type=share,
+        default=0.25,
+        metavar="SHARE",
+        help="of the blocks, and of each partition's, may be pinned; more is only kept longer",
+    )
+    group.add_argument(
+        "--auto-retention",
+        action=OnOff,
+        default=False,
+        help="pin for some minutes what is hit often, evict first what was seen once",
+    )
+    group.add_argument(
+        "--share-in-flight",
+        action=OnOff,
+        default=True,
+        help="a request whose next blocks another one is computing waits for them",
     )

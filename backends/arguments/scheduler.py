@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from backends.arguments.values import positive
+from backends.arguments.values import count, positive
+from backends.engine_config import SCHEDULING_POLICIES
 
 
 def add_scheduler_options(group: argparse._ArgumentGroup) -> None:
@@ -15,4 +16,24 @@ def add_scheduler_options(group: argparse._ArgumentGroup) -> None:
         type=positive,
         metavar="TOKENS",
         help="tokens in a step; 512 for a model, 2048 simulated",
+    )
+    group.add_argument(
+        "--scheduling-policy",
+        choices=SCHEDULING_POLICIES,
+        default="fcfs",
+        help="with priority the lowest `priority` of a request runs first, and is preempted last",
+    )
+    group.add_argument(
+        "--long-prefill-token-threshold",
+        type=count,
+        default=0,
+        metavar="TOKENS",
+        help="most tokens of one prompt in a step, so that long prompts do not hold up short ones; 0 is no bound",
+    )
+    group.add_argument(
+        "--num-preallocate-tokens",
+        type=count,
+        default=0,
+        metavar="TOKENS",
+        help="how far ahead of its need a running sequence takes blocks, while they are plenty",
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 
-from backends.arguments.values import OnOff, port, positive, seconds
+from backends.arguments.values import OnOff, bound, port, positive, seconds
+from backends.sampling_fields import MAX_LOGPROBS
 from backends.serving import MIB
 
 
@@ -26,6 +27,13 @@ def add_server_options(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         default=os.environ.get("VLLM_SERVER_DEV_MODE") == "1",
         help="/reset_prefix_cache and /server_info; also VLLM_SERVER_DEV_MODE=1",
+    )
+    group.add_argument(
+        "--max-logprobs",
+        type=bound,
+        default=MAX_LOGPROBS,
+        metavar="N",
+        help="most alternatives to a token that a request may ask for; -1 is no bound",
     )
     group.add_argument("--max-body-bytes", type=positive, default=64 * MIB, metavar="BYTES")
     group.add_argument("--shutdown-timeout", type=seconds, default=30.0, metavar="SECONDS", help="drain after SIGTERM")

@@ -43,6 +43,21 @@ def fraction(text: str) -> float:
     return within(text, float, lambda value: 0 < value <= 1, "must be above 0 and at most 1")
 
 
+def count(text: str) -> int:
+    """A whole number, 0 or more."""
+    return within(text, int, lambda value: value >= 0, "is not a whole number, 0 or more")
+
+
+def share(text: str) -> float:
+    """From 0 to 1."""
+    return within(text, float, lambda value: 0 <= value <= 1, "must be from 0 to 1")
+
+
+def bound(text: str) -> int:
+    """A whole number; -1 stands for no bound."""
+    return within(text, int, lambda value: value >= -1, "is not a whole number, 0 or more, or -1 for no bound")
+
+
 def within(text: str, read: Callable[[str], Number], fits: Callable[[Number], bool], fault: str) -> Number:
     """`text` as a number that fits; argparse's error else, which names the option."""
     try:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from backends.arguments import build_parser, parse_arguments
+
+SOURCE = "\n".join(path.read_text() for path in (Path(__file__).parents[2] / "backends").rglob("*.py"))
 
 VLLM_FLAGS = [
     *("--model", "--host", "--port", "--gpu-memory-utilization", "--max-model-len", "--enable-prefix-caching"),
     *("--no-enable-prefix-caching", "--block-size", "--max-num-seqs", "--max-num-batched-tokens", "--dtype", "--seed"),
     *("--num-gpu-blocks-override", "--served-model-name", "--api-key", "--enable-prompt-tokens-details"),
     *("--enable-request-id-headers", "--max-num-queued-reqs", "--max-num-queued-tokens", "--shutdown-timeout"),
+    *("--max-logprobs", "--scheduling-policy", "--long-prefill-token-threshold", "--kv-cache-metrics"),
+    *("--kv-cache-metrics-sample", "--kv-events-config", "--kv-offloading-size", "--prefix-caching-hash-algo"),
 ]
 
 
@@ -59,6 +66,13 @@ def test_developers_routes_come_with_vllms_variable(monkeypatch):
         ["--shutdown-timeout", "inf"],
         ["--simulated", "--simulated-prefill-tokens-per-second", "0"],
         ["--dtype", "int3"],
+        ["--max-logprobs", "-2"],
+        ["--pin-quota", "1.5"],
+        ["--eviction-policy", "random"],
+        ["--scheduling-policy", "lottery"],
+        ["--num-preallocate-tokens", "-1"],
+        ["--long-prefill-token-threshold", "x"],
+        ["--kv-cache-metrics-sample", "2"],
     ],
 )
 def test_a_value_that_cannot_be_exits_2_and_names_its_option(arguments: list[str], capsys):
@@ -76,3 +90,29 @@ def test_simulation_options_without_simulation_are_a_mistake(capsys):
     with pytest.raises(SystemExit):
         parse_arguments(["--simulated-seconds-per-token", "0.1"])
     assert "need --simulated" in capsys.readouterr().err
+
+
+def options() -> list[str]:
+    """The name under which each option is read."""
+    return sorted(action.dest for action in build_parser()._actions if action.dest != "help")
+
+
+@pytest.mark.parametrize("name", options())
+def test_every_option_is_read_by_somebody(name: str):
+    """An option that changes nothing would be a lie."""
+    assert re.search(rf"\b(options|parsed)\.{name}\b", SOURCE), name
+
+
+def test_every_option_says_what_it_is_for():
+    """A help text, or a name and a unit that leave no question."""
+    plain = {"port", "block_size", "max_body_bytes", "dtype", "device"}
+    silent = {action.dest for action in build_parser()._actions if not action.help}
+    assert silent <= plain
+
+
+def test_partitions_are_given_one_by_one():
+    """--cache-partition may be repeated."""
+    parsed = parse_arguments(
+        ["--cache-partition", "a=0.1:0.5", "--cache-partition", "b=0:1", "--eviction-policy", "slru"]
+    )
+    assert (parsed.cache_partition, parsed.eviction_policy) == (["a=0.1:0.5", "b=0:1"], "slru")
