@@ -1,4 +1,4 @@
-"""How many KV blocks fit: `--gpu-memory-utilization` turned into a number of blocks, on a host without a GPU."""
+"""How many KV blocks fit: `--gpu-memory-utilization` turned into a number of blocks, of a GPU's memory or a host's."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 HOST_CAP_BYTES = 4 << 30
 """Most that the cache takes on a host by itself: its memory is shared with everyone, a GPU's is not."""
+
+DEFAULT_UTILIZATION = {"cpu": 0.5, "cuda": 0.9}
+"""A worker has its GPU to itself, and needs the last tenth for the tensors of a step."""
 
 MEMINFO = Path("/proc/meminfo")
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -40,17 +43,33 @@ class KvBudget(NamedTuple):
         )
 
 
-def plan_kv(
-    *, utilization: float, weight_bytes: int, block_bytes: int, block_tokens: int, max_model_tokens: int
-) -> KvBudget:
-    """The budget for `utilization` (0..1) of the memory that this process may have, less the weights it has loaded.
+class DeviceMemory(NamedTuple):
+    """`total_bytes` may be shared out, of which `used_bytes` are taken, by weights too; a cache has `most_bytes`."""
 
-    ValueError when not even one sequence of `max_model_tokens` fits; it names the flags to change.
+    total_bytes: int
+    used_bytes: int
+    most_bytes: int
+
+
+def plan_kv(
+    *,
+    utilization: float,
+    weight_bytes: int,
+    block_bytes: int,
+    block_tokens: int,
+    max_model_tokens: int,
+    device: str = "cpu",
+) -> KvBudget:
+    """The budget for `utilization` (0..1) of the device's memory, less what is taken of it, weights included.
+
+    A host's memory is what this process may have; a GPU's is all it has. ValueError when not even one sequence of
+    `max_model_tokens` fits; it names the flags to change.
     """
     if not 0.0 < utilization <= 1.0:
         raise ValueError(f"--gpu-memory-utilization {utilization} must be above 0 and at most 1")
-    usable_bytes = int(utilization * (available_bytes() + weight_bytes)) - weight_bytes
-    num_blocks = min(usable_bytes, HOST_CAP_BYTES) // block_bytes
+    memory = host_memory(weight_bytes) if device == "cpu" else gpu_memory()
+    usable_bytes = int(utilization * memory.total_bytes) - memory.used_bytes
+    num_blocks = min(usable_bytes, memory.most_bytes) // block_bytes
     needed = blocks_for(max_model_tokens, block_tokens)
     if num_blocks < needed:
         raise ValueError(
@@ -58,6 +77,20 @@ def plan_kv(
             f" {needed}: lower --max-model-len, or raise --gpu-memory-utilization or --num-gpu-blocks-override"
         )
     return KvBudget(num_blocks, block_bytes, block_tokens)
+
+
+def host_memory(weight_bytes: int) -> DeviceMemory:
+    """What this process may still take and what its weights took; the cache's part of it is capped."""
+    return DeviceMemory(available_bytes() + weight_bytes, weight_bytes, HOST_CAP_BYTES)
+
+
+def gpu_memory() -> DeviceMemory:
+    """The GPU that torch uses, as its driver sees it: others' memory counts as taken."""
+    import torch
+
+    torch.cuda.empty_cache()  # what loading left over
+    free, total = torch.cuda.mem_get_info()
+    return DeviceMemory(total, total - free, total)
 
 
 def blocks_for(tokens: int, block_tokens: int) -> int:

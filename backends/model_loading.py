@@ -30,19 +30,19 @@ class LoadedModel(NamedTuple):
 
 
 def load_model(
-    model: str, *, dtype: str = "auto", threads: int | None = None, kernels: Kernels | None = None
+    model: str, *, dtype: str = "auto", device: str = "cpu", threads: int | None = None, kernels: Kernels | None = None
 ) -> LoadedModel:
     """The model in a GGUF file or a Hugging Face folder, or `smollm2` from its installed package.
 
-    `threads` sets torch's compute threads for the whole process (None leaves them). ModelRefusedError says what is
-    not supported; FileNotFoundError what is not there and how to get it.
+    `device` is what `choose_device` gave. `threads` sets torch's compute threads for the whole process (None leaves
+    them). ModelRefusedError says what is not supported; FileNotFoundError what is not there and how to get it.
     """
     path = find_model(model)
     if threads is not None:
         torch.set_num_threads(threads)
     text = load_tokeniser(path)
-    loaded = load_weights(path, choose_dtype(dtype))
-    return LoadedModel(TorchRunner(Llama(loaded.config, loaded.weights, kernels or choose_kernels())), text)
+    loaded = load_weights(path, choose_dtype(dtype, device), device)
+    return LoadedModel(TorchRunner(Llama(loaded.config, loaded.weights, kernels or choose_kernels(device))), text)
 
 
 def load_weights(path: Path, dtype: torch.dtype, device: str = "cpu") -> LoadedWeights:

@@ -15,7 +15,7 @@ from backends.types import Batch, Outcome
 
 
 class TorchRunner:
-    """A `Runner` (backends/types.py) over torch tensors on the CPU."""
+    """A `Runner` (backends/types.py) over torch tensors on the model's device, a CPU or a GPU."""
 
     def __init__(self, model: Llama) -> None:
         self.model = model
@@ -54,7 +54,8 @@ class TorchRunner:
 
     def allocate(self, num_blocks: int, block_tokens: int) -> None:
         """Make room for `num_blocks` blocks; what an earlier call made is dropped."""
-        self._cache = KvCache(self.model.config, self.model.dtype, num_blocks, block_tokens)
+        model = self.model
+        self._cache = KvCache(model.config, model.dtype, num_blocks, block_tokens, model.device)
 
     @torch.inference_mode()
     def execute(self, batch: Batch) -> list[Outcome]:
@@ -63,7 +64,8 @@ class TorchRunner:
             self.cache.copy([copy.source for copy in batch.copies], [copy.target for copy in batch.copies])
         if not batch.items:
             return []
-        logits = self.model.forward(build_step(batch, self.cache.block_tokens), self.cache.layers)
+        step = build_step(batch, self.cache.block_tokens, self.model.device)
+        logits = self.model.forward(step, self.cache.layers)
         return outcomes(logits, batch.items)
 
     def read_blocks(self, block_ids: Sequence[int]) -> list[bytes]:

@@ -89,7 +89,6 @@ def attend(
     # The last blocks of a prefill see the most keys: they start first, so that none of them is left over at the end.
     program = tl.num_programs(0) - 1 - tl.program_id(0)
     kv_head = tl.program_id(1)
-    segment = tl.program_id(2)
     sequence = find_sequence(query_starts, program, sequences, query_tokens)
     first_row = tl.load(query_starts + sequence)
     new_tokens = tl.load(query_starts + sequence + 1) - first_row
@@ -105,16 +104,14 @@ def attend(
     column = tl.arange(0, padded_head)
     stored = real[:, None] & (column[None, :] < head_size)
     rows = tl.load(query + place[:, None] * head_size + column[None, :], mask=stored, other=0.0)
-
     last_seen = known_tokens - new_tokens + token
     first_seen = known_tokens - new_tokens + first_token
     visible = tl.minimum(first_seen + query_tokens, known_tokens)
     tiles = tl.cdiv(visible, tile_tokens)
     share = tl.cdiv(tiles, segments)
-    begin = segment * share
+    begin = tl.program_id(2) * share
     end = tl.minimum(begin + share, tiles)
     seen_by_all = tl.minimum((first_seen + 1) // tile_tokens, end)
-
     keys += kv_head * head_size
     values += kv_head * head_size
     table = block_tables + sequence.to(tl.int64) * table_stride
@@ -134,7 +131,7 @@ def attend(
     if not splits:
         tl.store(out + place[:, None] * head_size + column[None, :], mixed / total[:, None], mask=stored)
     else:
-        part = place * segments + segment
+        part = place * segments + tl.program_id(2)
         tl.store(maxima + part, best, mask=real)
         tl.store(sums + part, total, mask=real)
         # A row that saw nothing of this segment has no part worth writing; joining leaves it out.

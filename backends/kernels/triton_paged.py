@@ -43,7 +43,7 @@ class TritonKernels:
     def __init__(self, device: torch.device, segments: int | None = None) -> None:
         self._size = INTERPRETED_SIZE if INTERPRETED else device_size(device)
         self._segments = segments
-        self._scratch = torch.empty(0, dtype=torch.float32, device=device)
+        self._scratch = torch.empty(0)
 
     def add_rms_norm(self, residual: Tensor, update: Tensor | None, weight: Tensor, epsilon: float) -> Tensor:
         """See `Kernels.add_rms_norm`."""
@@ -75,7 +75,7 @@ class TritonKernels:
         shape = AttentionShape(rows, len(step.spans), step.longest_tokens, heads, kv_heads, head_size, query.itemsize)
         plan = plan_attention(shape, self._size, self._segments)
         out = torch.empty_like(query)
-        scratch = self._segment_buffers(rows * heads, shape.padded_head, plan)
+        scratch = self._segment_buffers(out, shape.padded_head, plan)
         attend[(plan.query_blocks, kv_heads, plan.segments)](
             out, *scratch, query, *cache, step.block_tables, step.sequence_tokens, step.query_starts,
             head_size**-0.5 * log2(e), len(step.spans), step.block_tables.stride(0), *cache.keys.stride()[:2],
@@ -96,19 +96,19 @@ class TritonKernels:
         operations.gated_silu[(rows, triton.cdiv(width, tile))](gate_up, out, width, tile)
         return out
 
-    def _segment_buffers(self, rows: int, padded_head: int, plan: AttentionPlan) -> tuple[Tensor, Tensor, Tensor]:
-        """Room for the parts, maxima and sums of a split call; the same memory in every call.
+    def _segment_buffers(self, out: Tensor, padded_head: int, plan: AttentionPlan) -> tuple[Tensor, Tensor, Tensor]:
+        """Room for the parts, maxima and sums of a split call; the same memory in every call. Unsplit: `out`.
 
         The first split makes room for the largest one that `triton_plan` can choose, which is never more programs than
         fill the device; only a number of segments fixed from outside can ask for more.
         """
         if plan.segments == 1:
-            return self._scratch, self._scratch, self._scratch
-        parts = rows * plan.segments
+            return out, out, out
+        parts = out.shape[0] * out.shape[1] * plan.segments
         needed = parts * (padded_head + 2)
         if self._scratch.numel() < needed:
             largest = self._size.programs * plan.tile_rows * (padded_head + 2)
-            self._scratch = torch.empty(max(needed, largest), dtype=torch.float32, device=self._scratch.device)
+            self._scratch = torch.empty(max(needed, largest), dtype=torch.float32, device=out.device)
         first, second = parts * padded_head, parts * (padded_head + 1)
         return self._scratch[:first], self._scratch[first:second], self._scratch[second:needed]
 

@@ -1,4 +1,4 @@
-"""`--dtype`: which number format a model runs in."""
+"""`--device` and `--dtype`: where a model runs, and in which number format."""
 
 from __future__ import annotations
 
@@ -6,19 +6,47 @@ import torch
 
 from backends.model.linear import can_prepack
 
-DTYPE_NAMES = ("auto", "float32", "bfloat16")
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+DEVICE_NAMES = ("auto", "cpu", "cuda")
 
 
-def choose_dtype(name: str) -> torch.dtype:
-    """The torch dtype of a `--dtype` value; `auto` is bfloat16 where the CPU multiplies it natively, else float32.
+def choose_device(name: str) -> str:
+    """The torch device of a `--device` value; `auto` is the GPU where there is one.
 
-    float32 gives the same tokens with and without the cache; bfloat16 is several times faster, not bit-stable.
+    ValueError for a GPU that is not there. ROCm's GPUs are called cuda too, by torch.
     """
-    if name not in DTYPE_NAMES:
-        raise ValueError(f"--dtype {name!r} is unknown; choose one of {', '.join(DTYPE_NAMES)}")
+    if name not in DEVICE_NAMES:
+        raise ValueError(f"--device {name!r} is unknown; choose one of {', '.join(DEVICE_NAMES)}")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            f"--device cuda: torch {torch.__version__} finds no GPU here; use --device cpu, or install a torch built "
+            "for the GPU, and its driver"
+        )
     if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return name
+
+
+def choose_dtype(name: str, device: str = "cpu") -> torch.dtype:
+    """The torch dtype of a `--dtype` value.
+
+    `auto` is bfloat16 where the device multiplies it natively; else float16 on a GPU, float32 on a CPU. float32 gives
+    the same tokens with and without the cache; the others are several times faster, not bit-stable.
+    """
+    if name == "auto":
+        return _auto_dtype(device)
+    if name not in DTYPES:
+        raise ValueError(f"--dtype {name!r} is unknown; choose one of auto, {', '.join(DTYPES)}")
+    if name == "float16" and device == "cpu":
+        raise ValueError("--dtype float16 is for GPUs; on a CPU use bfloat16 or float32")
+    return DTYPES[name]
+
+
+def _auto_dtype(device: str) -> torch.dtype:
+    if device == "cpu":
         return torch.bfloat16 if multiplies_bfloat16() else torch.float32
-    return torch.float32 if name == "float32" else torch.bfloat16
+    native = torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.bfloat16 if native else torch.float16
 
 
 def multiplies_bfloat16() -> bool:

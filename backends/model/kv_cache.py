@@ -16,15 +16,17 @@ from backends.model.config import LlamaConfig
 class KvCache:
     """Keys and values of `num_blocks` blocks in every layer, each [layers, blocks, block_tokens, kv_heads, head_size].
 
-    The memory starts as zeros that the system hands out page by page, so blocks never used cost nothing.
+    The memory starts as zeros, which a host hands out page by page, so that blocks never used cost nothing there.
     """
 
-    def __init__(self, config: LlamaConfig, dtype: torch.dtype, num_blocks: int, block_tokens: int) -> None:
+    def __init__(
+        self, config: LlamaConfig, dtype: torch.dtype, num_blocks: int, block_tokens: int, device: str = "cpu"
+    ) -> None:
         self.num_blocks = num_blocks
         self.block_tokens = block_tokens
         shape = (config.layers, num_blocks, block_tokens, config.kv_heads, config.head_size)
-        self.keys = torch.zeros(shape, dtype=dtype)
-        self.values = torch.zeros(shape, dtype=dtype)
+        self.keys = torch.zeros(shape, dtype=dtype, device=device)
+        self.values = torch.zeros(shape, dtype=dtype, device=device)
         # Slices of numpy arrays cost a tenth of torch's, and a block is read as one slice a layer.
         on_host = self.keys.device.type == "cpu"
         self._rows = (_byte_rows(self.keys), _byte_rows(self.values)) if on_host else None
@@ -59,9 +61,9 @@ class KvCache:
             return
         chosen = torch.tensor(block_ids, device=self.keys.device)
         flat = torch.frombuffer(bytearray(b"".join(payloads)), dtype=self.keys.dtype).to(self.keys.device)
-        halves = flat.view(len(chosen), 2, layers, *self.keys.shape[2:]).transpose(0, 2)
-        for tensor, half in zip((self.keys, self.values), halves.unbind(1), strict=True):
-            tensor.index_copy_(1, chosen, half)
+        by_layer = flat.view(len(chosen), 2, layers, *self.keys.shape[2:]).transpose(0, 2)
+        for tensor, blocks in zip((self.keys, self.values), by_layer.unbind(1), strict=True):
+            tensor.index_copy_(1, chosen, blocks)
 
 
 def _byte_rows(tensor: Tensor) -> NDArray[np.uint8]:

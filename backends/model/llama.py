@@ -41,7 +41,8 @@ class Llama:
         self.config = config
         self.kernels = kernels
         self.dtype = weights.embedding.dtype
-        self._frequencies = rope_frequencies(config, weights.rope_divisors).to(weights.embedding.device)
+        self.device = str(weights.embedding.device)
+        self._frequencies = rope_frequencies(config, weights.rope_divisors).to(self.device)
         tally = _Tally(config, self._frequencies)
         tally.add(weights.outer_tensors())
         self._embedding = weights.embedding

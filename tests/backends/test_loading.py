@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from backends.arguments import parse_arguments
 from backends.loading import SIMULATED_END_ID, Loaded, StartError, load
@@ -37,6 +38,19 @@ def test_a_cache_that_holds_no_request_is_refused_with_the_number_needed():
     """Trap 11: no livelock later."""
     with pytest.raises(StartError, match=r"one request of 1600 tokens needs 101 blocks of 16"):
         loaded("--num-gpu-blocks-override", "100", "--max-model-len", "1600")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_refused():
+    """Before a model is read."""
+    with pytest.raises(StartError, match=r"--device cuda: torch .* finds no GPU here; use --device cpu"):
+        load(parse_arguments(["--device", "cuda"]))
+
+
+def test_the_share_of_memory_is_what_the_device_gets_by_itself():
+    """Half of a host's; what is asked for goes first."""
+    assert loaded().memory_utilization == 0.5
+    assert loaded("--gpu-memory-utilization", "0.7").memory_utilization == 0.7
 
 
 def test_switches_reach_the_engine():

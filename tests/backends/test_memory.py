@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from backends import memory
-from backends.memory import HOST_CAP_BYTES, KvBudget, available_bytes, blocks_for, plan_kv
+from backends.memory import DEFAULT_UTILIZATION, HOST_CAP_BYTES, KvBudget, available_bytes, blocks_for, plan_kv
 
 GIB = 1 << 30
 
@@ -24,13 +25,14 @@ def set_host(
     monkeypatch.setattr(memory, "CGROUP_USED", folder / "current")
 
 
-def plan(utilization: float, *, weight_bytes: int = 0, max_model_tokens: int = 1024) -> KvBudget:
+def plan(utilization: float, *, weight_bytes: int = 0, max_model_tokens: int = 1024, device: str = "cpu") -> KvBudget:
     return plan_kv(
         utilization=utilization,
         weight_bytes=weight_bytes,
         block_bytes=1 << 20,
         block_tokens=16,
         max_model_tokens=max_model_tokens,
+        device=device,
     )
 
 
@@ -76,6 +78,21 @@ def test_no_limit_and_no_cgroup_are_the_host_s(tmp_path: Path, monkeypatch: pyte
 def test_this_machine_has_memory():
     """The real files are readable, or the system says how much there is."""
     assert available_bytes() > 1 << 20
+
+
+def test_a_gpu_s_share_is_of_all_its_memory(monkeypatch: pytest.MonkeyPatch):
+    """Nine tenths of 10 GiB, less the 3 GiB that weights and other processes have; no cap, as nobody else needs it."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (7 * GIB, 10 * GIB))
+    budget = plan(DEFAULT_UTILIZATION["cuda"], weight_bytes=2 * GIB, device="cuda")
+    assert budget.num_blocks == 6 * 1024
+    assert budget.size_bytes > HOST_CAP_BYTES
+
+
+def test_a_gpu_that_others_fill_is_refused(monkeypatch: pytest.MonkeyPatch):
+    """Half of it is more than what is free."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (GIB, 10 * GIB))
+    with pytest.raises(ValueError, match="would have 0 blocks"):
+        plan(0.5, device="cuda")
 
 
 @pytest.mark.parametrize("utilization", [0.0, -0.1, 1.01])

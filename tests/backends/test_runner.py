@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from backends.kernels.reference import ReferenceKernels
-from backends.model.dtypes import choose_dtype, multiplies_bfloat16
-from backends.model.linear import can_prepack, make_linear
+from backends.model.linear import make_linear
 from backends.model.llama import Llama
 from backends.runner import TorchRunner
 from backends.types import Batch, Runner, SamplingParams, ScheduledSequence
@@ -80,13 +79,3 @@ def test_a_prepacked_product_is_the_plain_product(rows: int):
     assert torch.allclose(got.float(), inputs.float() @ weight.float().T, rtol=2**-8, atol=1e-3)
     exact = make_linear(weight.float())(inputs.float())
     assert torch.equal(exact, inputs.float() @ weight.float().T)
-
-
-def test_dtype_names_are_vllm_s():
-    """`auto` follows the CPU; an unknown name lists the known ones."""
-    assert choose_dtype("float32") == torch.float32
-    assert choose_dtype("bfloat16") == torch.bfloat16
-    assert choose_dtype("auto") == (torch.bfloat16 if multiplies_bfloat16() else torch.float32)
-    assert can_prepack() or not multiplies_bfloat16()
-    with pytest.raises(ValueError, match=r"--dtype 'half' is unknown; choose one of auto, float32, bfloat16"):
-        choose_dtype("half")
