@@ -21,6 +21,7 @@ from tests.backends.tiers.builders import (
     payload_of,
     payloads_of,
     store_all,
+    wait_until,
 )
 
 
@@ -191,7 +192,7 @@ def test_a_reset_forgets_at_once_and_for_good(tmp_path: Path):
     disk.news.tell(notes)
     assert notes.kept["STORAGE"] == set()
     store_all(disk, blocks[:1])
-    assert [path.name for path in tmp_path.iterdir()] == [disk.files.folder.name]
+    wait_until(lambda: [path.name for path in tmp_path.iterdir()] == [disk.files.folder.name])
     disk.check_integrity()
 
 
