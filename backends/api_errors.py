@@ -10,11 +10,13 @@ from router.core import Json
 class ApiError(Exception):
     """A request that ends in `{"error": {...}}`.
 
-    `type` is vLLM's class name, `param` the field to change; the message never holds prompt text or a key.
+    `type` is vLLM's class name, `param` the field to change; the message never holds prompt text or a key. Where
+    trying again may help, `retry_after_seconds` becomes a header.
     """
 
     status = 400
     type = "BadRequestError"
+    retry_after_seconds: int | None = None
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
@@ -47,6 +49,13 @@ class UnknownModelError(ApiError):
     type = "NotFoundError"
 
 
+class NotServedError(ApiError):
+    """What is asked for is not served here, whatever the request says: 404."""
+
+    status = 404
+    type = "NotFoundError"
+
+
 class InternalError(ApiError):
     """A fault of the worker: 500."""
 
@@ -74,6 +83,7 @@ class ServerClosingError(ApiError):
 
     status = 503
     type = "ServiceUnavailableError"
+    retry_after_seconds = 1
 
 
 class QueueOverflowError(ApiError):
@@ -81,6 +91,7 @@ class QueueOverflowError(ApiError):
 
     status = 503
     type = "QueueOverflowError"
+    retry_after_seconds = 1
 
 
 class QueuedTokensOverflowError(ApiError):
@@ -88,6 +99,7 @@ class QueuedTokensOverflowError(ApiError):
 
     status = 503
     type = "MaxQueuedTokensError"
+    retry_after_seconds = 1
 
 
 def invalid(kind: str, location: str, message: str) -> InvalidBodyError:

@@ -18,6 +18,7 @@ from backends.exchange.routes import add_cache_routes
 from backends.generate import generate
 from backends.http_bodies import json_answer
 from backends.openai_wire import Endpoint
+from backends.refused_routes import add_refused_routes
 from backends.service_routes import add_service_routes
 from backends.serving import Worker
 
@@ -34,6 +35,7 @@ def build_app(worker: Worker) -> web.Application:
     app.router.add_post("/v1/chat/completions", partial(generate, worker, Endpoint.CHAT))
     app.router.add_post("/v1/completions", partial(generate, worker, Endpoint.COMPLETIONS))
     add_service_routes(app.router, worker)
+    add_refused_routes(app.router)
     add_cache_routes(app.router, worker)
     app.on_response_prepare.append(partial(_common_headers, mint=settings.mint_request_ids))
     return app
@@ -93,7 +95,10 @@ def only_with_key(keys: tuple[str, ...]) -> Middleware:
 
 
 def _refusal(error: ApiError) -> web.Response:
-    return json_answer(error.body(), error.status)
+    answer = json_answer(error.body(), error.status)
+    if error.retry_after_seconds is not None:
+        answer.headers["Retry-After"] = str(error.retry_after_seconds)
+    return answer
 
 
 async def _common_headers(request: web.Request, response: web.StreamResponse, *, mint: bool) -> None:

@@ -28,6 +28,7 @@ def test_a_full_room_names_both_numbers():
     with pytest.raises(QueueOverflowError, match="2 requests wait already; the bound is 2") as caught:
         room.enter(build_request("b", 1), waiting_requests=2)
     assert (caught.value.status, caught.value.type) == (503, "QueueOverflowError")
+    assert caught.value.retry_after_seconds == 1
 
 
 def test_tokens_are_counted_until_their_owner_leaves():

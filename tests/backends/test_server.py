@@ -9,7 +9,7 @@ import re
 import pytest
 
 from backends.types import SamplingParams
-from tests.backends.server_builders import CHAT, COMPLETIONS, events, recorded, running_worker, shape
+from tests.backends.server_builders import CHAT, COMPLETIONS, RunningWorker, events, recorded, running_worker, shape
 
 LIKE_VLLM = ["--max-model-len", "4096", "--block-size", "32"]
 ANSWERED = [
@@ -149,6 +149,25 @@ async def test_too_many_waiting_requests_get_a_503_and_are_counted():
         assert all(error["type"] == "QueueOverflowError" for error in refused)
         assert await running.metric("admission_rejections_total") == len(refused)
         assert results[0][0] == 200
+
+
+async def test_an_overloaded_worker_says_when_to_come_back():
+    """Retry-After on every 503, whether it is full or leaving."""
+
+    async def refusal(running: RunningWorker) -> tuple[int, str | None]:
+        async with running.client.post(COMPLETIONS, json={"prompt": "x" * 9, "max_tokens": 1}) as response:
+            return response.status, response.headers.get("Retry-After")
+
+    async with running_worker("--max-num-queued-tokens", "10") as running:
+        running.gate.shut()
+        requests = [asyncio.create_task(refusal(running)) for _ in range(3)]
+        await running.gate.holds_a_step()
+        requests += [asyncio.create_task(refusal(running)) for _ in range(3)]
+        running.gate.open()
+        answers = set(await asyncio.gather(*requests))
+        assert answers <= {(200, None), (503, "1")}
+        running.worker.draining = True
+        assert await refusal(running) == (503, "1")
 
 
 async def test_the_request_id_comes_back_and_names_the_answer():
