@@ -10,7 +10,7 @@ STAMP  := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help demo test lint fix bench docs render clean
+.PHONY: help demo test lint fix bench docs render follow clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -49,6 +49,9 @@ render: $(STAMP) ## print the Kubernetes manifests of the vLLM overlay
 bench: $(STAMP) ## what a placement costs over 8 and 64 workers, and what the worker's engine costs by itself
 	PYTHONPATH=. $(BIN)/python bench/placement_cost.py
 	PYTHONPATH=. $(BIN)/python bench/engine_overhead.py
+
+follow: $(STAMP) ## a consumer of KV events beside a worker process: ten thousand requests, a kill and a restart
+	FOLLOWED_REQUESTS=10000 $(BIN)/python -m pytest tests/backends/events -k kill -p no:randomly
 
 clean: ## remove what make made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage* .cache

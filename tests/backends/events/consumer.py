@@ -8,7 +8,7 @@ asked for again at the replay socket, in either framing; what cannot be had agai
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -32,6 +32,10 @@ ATTENTION = (None, "GPU")
 
 REPLAY_MILLISECONDS = 5000
 """How long a replay may keep silent between two answers."""
+
+
+Missing = Callable[[int], list[tuple[int, bytes]]]
+"""Fetches (sequence, payload) pairs from a number on."""
 
 
 class IncompleteError(Exception):
@@ -116,45 +120,62 @@ class Picture:
 
 
 class Follower:
-    """Applies batches in order, notices gaps and restarts."""
+    """Applies batches in order, notices gaps and restarts.
+
+    A lower number is a restart, and so is another payload under a number heard before: a new process may have counted
+    past the old one's number. So whoever asks for what it missed asks for the last batch it heard as well.
+    """
 
     def __init__(self, picture: Picture) -> None:
         self.picture = picture
-        self.expected: int | None = None
+        self.expected = 0
         self.epochs = 1
         self.repaired = 0
+        self._last_payload: bytes | None = None
 
-    def hear(self, sequence: int, payload: bytes, missing: Any) -> None:
+    def hear(self, sequence: int, payload: bytes, missing: Missing) -> None:
         """One published batch; `missing(first)` fetches (sequence, payload) pairs from `first` on, if it must."""
-        if self.expected is not None and sequence < self.expected - 1:
-            self.restarted()
-        if self.expected is None:
-            self.expected = 0
+        if sequence < self.expected - 1 or self._is_foreign(sequence, payload):
+            self._restart()
         if sequence > self.expected:
             self._repair(sequence, missing)
         if sequence == self.expected:
             self._apply(sequence, payload)
 
-    def restarted(self) -> None:
+    def catch_up(self, missing: Missing) -> None:
+        """Ask for what may have been published since, without waiting for another batch."""
+        last = max(self.expected - 1, 0)
+        batches = missing(last)
+        if self._last_payload is not None and (not batches or batches[0] != (last, self._last_payload)):
+            batches = missing(0)
+        for sequence, payload in batches:
+            self.hear(sequence, payload, missing)
+
+    def _is_foreign(self, sequence: int, payload: bytes) -> bool:
+        """Whether the last number heard stands for something else now."""
+        return sequence == self.expected - 1 and payload != self._last_payload
+
+    def _restart(self) -> None:
         """Another process speaks: nothing of what was known holds."""
         self.picture.clear()
-        self.expected = 0
+        self.expected, self._last_payload = 0, None
         self.epochs += 1
 
-    def _repair(self, sequence: int, missing: Any) -> None:
-        for number, payload in missing(self.expected):
-            if self.expected <= number < sequence:
-                if number != self.expected:
-                    break
-                self._apply(number, payload)
-                self.repaired += 1
-        if self.expected != sequence:
-            self.picture.clear()
-            raise IncompleteError(f"batch {self.expected} is nowhere to be had")
+    def _repair(self, sequence: int, missing: Missing) -> None:
+        batches = dict(missing(max(self.expected - 1, 0)))
+        if self.expected and self._is_foreign(self.expected - 1, batches.get(self.expected - 1, b"")):
+            self._restart()
+            batches = dict(missing(0))
+        for number in range(self.expected, sequence):
+            if number not in batches:
+                self.picture.clear()
+                raise IncompleteError(f"batch {number} is nowhere to be had")
+            self._apply(number, batches[number])
+            self.repaired += 1
 
     def _apply(self, sequence: int, payload: bytes) -> None:
         self.picture.apply(msgspec.msgpack.decode(payload))
-        self.expected = sequence + 1
+        self.expected, self._last_payload = sequence + 1, payload
 
 
 class Subscriber:
@@ -183,9 +204,8 @@ class Subscriber:
         return heard
 
     def catch_up(self) -> None:
-        """Ask for everything from the next batch on, without waiting for another one to be published."""
-        for sequence, payload in self.replay(self.follower.expected or 0):
-            self.follower.hear(sequence, payload, self.replay)
+        """Hear what was published since, from the replay socket."""
+        self.follower.catch_up(self.replay)
 
     def replay(self, first: int) -> list[tuple[int, bytes]]:
         """What the replay socket has from `first` on."""
