@@ -107,7 +107,7 @@ class SimulatedRunner:
     def _next(self, item: ScheduledSequence) -> SampledToken:
         index = item.output_index
         end_id = None if item.sequence.sampling.ignore_eos else self._end_id
-        if end_id is not None and index >= self._answer_tokens:
+        if end_id is not None and index >= max(self._answer_tokens, item.sequence.sampling.min_tokens):
             token_id = end_id
         else:
             token_id = self._text_ids[(item.sequence.prompt_tokens + index) % len(self._text_ids)]
