@@ -49,7 +49,7 @@ class Steps(Protocol):
     def stats(self) -> EngineStats:
         """Gauges and counters."""
 
-    def reset_prefix_cache(self) -> bool:
+    def reset_prefix_cache(self, *, external: bool = False, preempt: bool = False) -> bool:
         """False while any block is in use."""
 
 
@@ -154,9 +154,9 @@ class AsyncEngine:
         finally:
             self._replies.discard(reply)
 
-    async def reset_prefix_cache(self) -> bool:
-        """Forget all cached blocks; False, and nothing done, while any is in use."""
-        return await self.call(self._engine.reset_prefix_cache)
+    async def reset_prefix_cache(self, *, external: bool = False, preempt: bool = False) -> bool:
+        """Forget all cached blocks; see `Engine.reset_prefix_cache`."""
+        return await self.call(partial(self._engine.reset_prefix_cache, external=external, preempt=preempt))
 
     def _require_alive(self) -> None:
         if self._end is not None:
@@ -191,8 +191,11 @@ class AsyncEngine:
         return True
 
     def _carry_out(self, command: Callable[[], Result], reply: asyncio.Future[Result]) -> None:
+        """The figures, and whoever watches, are up to date before the answer, as after a step."""
         try:
-            self._post(_settle, reply, command())
+            result = command()
+            self._watch(self._engine.stats())
+            self._post(_settle, reply, result)
         except Exception as error:  # noqa: BLE001 - whoever asked decides what it means
             self._post(_refuse, reply, error)
 

@@ -127,8 +127,13 @@ class Engine:
         self._offload.stepped(plan.batch.token_count, now - started)
         return self._emit(plan, outcomes, now)
 
-    def reset_prefix_cache(self, *, external: bool = False) -> bool:
-        """Forget everything cached, in the tiers too if `external`; False, and nothing done, while blocks are held."""
+    def reset_prefix_cache(self, *, external: bool = False, preempt: bool = False) -> bool:
+        """Forget everything cached, in the tiers too if `external`; False, and nothing done, while blocks are held.
+
+        With `preempt` those who hold some start anew first.
+        """
+        if preempt:
+            self._ledger.stepped(0, self._scheduler.preempt_all())
         done = self.cache.reset()
         if done and external:
             self._offload.reset()

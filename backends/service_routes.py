@@ -125,9 +125,15 @@ class ServiceHandlers:
         ids = await prompts.ids(PromptSource(prompt=fields.integers("tokens")))
         return json_answer({"prompt": prompts.text.tokeniser.decode(list(ids))})
 
-    async def reset_prefix_cache(self, _request: web.Request) -> web.Response:
-        """Forget all cached blocks; false, and nothing forgotten, while any is in use."""
-        return json_answer({"success": await self._worker.engine.reset_prefix_cache()})
+    async def reset_prefix_cache(self, request: web.Request) -> web.Response:
+        """Forget all cached blocks; false, and nothing forgotten, while any is in use.
+
+        vLLM's parameters: `reset_running_requests` has running requests start anew, `reset_external` empties the tiers.
+        """
+        done = await self._worker.engine.reset_prefix_cache(
+            preempt=_query_flag(request, "reset_running_requests"), external=_query_flag(request, "reset_external")
+        )
+        return json_answer({"success": done})
 
     async def kv_event_sources(self, _request: web.Request) -> web.Response:
         """Where KV events are published, as vLLM says it; an empty object when nowhere."""
@@ -147,6 +153,16 @@ class ServiceHandlers:
                 "kv_events": event_summary(self._worker.events, settings.block_tokens),
             }
         )
+
+
+def _query_flag(request: web.Request, name: str) -> bool:
+    """A boolean as FastAPI reads one; false when absent."""
+    text = request.query.get(name, "false").lower()
+    if text in ("true", "1", "yes", "on", "t", "y"):
+        return True
+    if text in ("false", "0", "no", "off", "f", "n"):
+        return False
+    raise invalid("bool_parsing", f"query.{name}", "Input should be a valid boolean, unable to interpret input")
 
 
 def _single_text(fields: Fields) -> str:

@@ -121,6 +121,35 @@ async def test_tokenising_refuses_what_is_no_text():
             assert (status, answer["error"]["param"]) == (400, param)
 
 
+async def test_a_reset_may_have_running_requests_start_anew():
+    """vLLM's reset_running_requests: the stream goes on to its end, though all it had computed was forgotten."""
+    async with running_worker(
+        "--enable-dev-routes", "--block-size", "4", "--num-gpu-blocks-override", "200", "--max-model-len", "200"
+    ) as running:
+        running.gate.shut()
+        answering = asyncio.create_task(running.complete([1] * 21, max_tokens=8))
+        try:
+            await running.gate.holds_a_step()
+            path = "/reset_prefix_cache?reset_running_requests=true&reset_external=1"
+            resetting = asyncio.create_task(running.post(path, None))
+            await asyncio.sleep(0)
+        finally:
+            running.gate.open()
+        assert await resetting == (200, {"success": True})
+        answer = await answering
+        assert answer["usage"]["completion_tokens"] == 8
+        again = await running.complete([1] * 21, max_tokens=8)
+        assert again["choices"][0]["text"] == answer["choices"][0]["text"]
+
+
+async def test_a_reset_with_an_unknown_flag_is_refused():
+    """400, as for every wrong field; nothing is forgotten."""
+    small = ("--num-gpu-blocks-override", "200", "--max-model-len", "200")
+    async with running_worker("--enable-dev-routes", *small) as running:
+        status, answer = await running.post("/reset_prefix_cache?reset_external=maybe", None)
+        assert (status, answer["error"]["param"]) == (400, "query.reset_external")
+
+
 async def test_the_cache_is_reset_only_between_answers():
     """H-09: false during a stream and nothing cleared; true after it; the next same prompt hits nothing."""
     async with running_worker("--enable-dev-routes") as running:
