@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from backends.block_map import BlockMap
+from backends.contents import Contents
 from backends.eviction import policy_maker
 from backends.free_queue import Block, FreeQueue
 from backends.hashing import BlockKey
-from backends.journal import Journal, NoJournal
+from backends.journal import Journal
 from backends.lending import Lending
 from backends.partitions import NO_PARTITIONS, UNNAMED, PartitionOccupancy, Partitions
 from backends.pool_faults import block_faults
@@ -43,14 +44,13 @@ class BlockPool:
             raise ValueError(f"num_blocks must be at least 2 (block 0 is never used), not {num_blocks}")
         self._blocks = [Block(block_id) for block_id in range(num_blocks)]
         self._blank = FreeQueue()
-        self._cached = BlockMap()
+        self._contents = Contents(journal)
         policy = policy_maker(eviction, probation=auto_retention)
         self._lending = Lending(num_blocks - 1, partitions, policy, pin_quota)
         self._wishes = Wishes(self._lending)
         self._auto_retention = auto_retention
         self._now = 0.0
         self._unnamed = self._lending.shelf(UNNAMED)
-        self._journal = None if isinstance(journal, NoJournal) else journal
         for block in self._blocks:
             block.owner = self._unnamed
         self._blocks[NULL_BLOCK].ref_count = 1
@@ -70,12 +70,12 @@ class BlockPool:
     @property
     def cached_blocks_count(self) -> int:
         """Blocks that a lookup can find, held or not; copies count each."""
-        return self._cached.count
+        return self._contents.count
 
     @property
     def cached(self) -> BlockMap:
         """What is cached, by digest; for reading only."""
-        return self._cached
+        return self._contents
 
     def blocks(self, block_ids: slice) -> Sequence[Block]:
         """Some of the blocks, block 0 included; for reading only."""
@@ -125,17 +125,12 @@ class BlockPool:
         return self._lending.shelf(partition) if partition else self._unnamed
 
     def _evict_for(self, taker: Shelf, count: int) -> list[int]:
-        lending, journal, taken = self._lending, self._journal, []
+        lending, forget, lender, taken = self._lending, self._contents.forget, taker, []
         for _ in range(count):
-            lender = taker if lending.alone else lending.lender(taker)
+            if not lending.alone:
+                lender = lending.lender(taker)
             block = lender.pop()
-            key = block.key
-            if journal is not None and key is not None:
-                journal.overwritten(key, block.block_id)
-            if self._cached.remove(block) and journal is not None and key is not None:
-                journal.removed(key)
-            lender.cached -= 1
-            block.uses = block.recent_hits = 0
+            forget(block, True)
             if block.retention is not NORMAL:
                 lender.forget_wish(block)
             if lender is not taker:
@@ -144,33 +139,43 @@ class BlockPool:
             taken.append(block.block_id)
         return taken
 
-    def _forget(self, block: Block) -> None:
-        key = block.key
-        last = self._cached.remove(block)
-        block.owner.cached -= 1
-        block.uses = block.recent_hits = 0
-        if last and self._journal is not None and key is not None:
-            self._journal.removed(key)
+    def touch(self, block_ids: Sequence[int], partition: str = UNNAMED) -> None:
+        """A request of `partition` holds found blocks once more; they keep their content.
 
-    def touch(self, block_ids: Sequence[int]) -> None:
-        """Hold found blocks once more; they keep their content, and are no longer to be evicted first."""
-        blocks = self._blocks
+        It must have checked that `unheld` of them are available. A hit block is no longer to be evicted first.
+        """
+        blocks, taker = self._blocks, self._shelf(partition)
+        foreign = []
         for block_id in block_ids:
             block = blocks[block_id]
-            retention = block.retention
             if block.ref_count == 0:
-                if retention is NORMAL and block.queue is not None and block.key is not None:
-                    block.queue.remove(block)  # as Shelf.remove does, one call less for every hit
-                    block.owner.kept += 1
+                if block.owner is not taker:
+                    foreign.append(block)
+                elif block.queue is not None and block.retention is NORMAL:
+                    block.queue.remove(block)  # as Shelf.remove does: a call less for nearly every hit
+                    taker.kept += 1
                 else:
-                    block.owner.remove(block)
+                    taker.remove(block)
             block.ref_count += 1
             block.uses += 1
-            if retention is EVICT_FIRST:
+            if block.retention is EVICT_FIRST:
                 block.retention = NORMAL
+        for block in foreign:  # when all others are held: taking over may evict
+            self._hold_foreign(block, taker)
         if self._auto_retention:
             for block_id in block_ids:
                 self._wishes.hit(blocks[block_id], self._now)
+
+    def _hold_foreign(self, block: Block, taker: Shelf) -> None:
+        owner = block.owner
+        taken_over = owner.used > owner.floor and block.retention is not PIN
+        owner.remove(block)
+        if taken_over:
+            if taker.used >= taker.ceiling:
+                victim = taker.pop()
+                self._contents.forget(victim, True)
+                self._make_blank(victim)
+            self._lending.hand_over(block, taker)
 
     def free_blocks(self, block_ids: Iterable[int]) -> None:
         """Hold each block once less, in the order of eviction: pass a block table reversed, so its tail goes first.
@@ -199,24 +204,14 @@ class BlockPool:
 
     def find(self, key: BlockKey, parent: BlockKey) -> tuple[int, BlockKey] | None:
         """A cached block of this content after `parent`, and the key under which it is kept."""
-        block = self._cached.find(key, parent)
+        block = self._contents.find(key, parent)
         if block is None or block.key is None:
             return None
         return block.block_id, block.key
 
     def cache_full_block(self, block_id: int, key: BlockKey, parent: BlockKey) -> BlockKey:
         """Make a computed full block findable; return the key that all copies of this content share."""
-        block = self._blocks[block_id]
-        copy = self._cached.find(key, parent)
-        if copy is not None and copy.key is not None:
-            key = copy.key
-        else:
-            key.parent = parent
-        self._cached.insert(block, key)
-        block.owner.cached += 1
-        if copy is None and self._journal is not None:
-            self._journal.stored(key, block_id)
-        return key
+        return self._contents.add(self._blocks[block_id], key, parent)
 
     def evict(self, block_ids: Iterable[int]) -> None:
         """Forget what these blocks have cached, pinned or not; whoever holds them goes on holding them."""
@@ -226,7 +221,7 @@ class BlockPool:
                 continue
             if block.ref_count == 0:
                 block.owner.remove(block)
-            self._forget(block)
+            self._contents.forget(block, False)
             if block.ref_count == 0:
                 self._make_blank(block)
 
@@ -234,11 +229,12 @@ class BlockPool:
         """Forget everything cached; False, and nothing done, while any block is held."""
         if self.free_blocks_count != self._lending.total:
             return False
-        journal, self._journal = self._journal, None
-        self.evict(range(len(self._blocks)))
-        self._journal = journal
-        if journal is not None:
-            journal.cleared()
+        cached = [block for block in self._blocks if block.key is not None]
+        for block in cached:
+            block.owner.remove(block)
+        self._contents.clear(cached)
+        for block in cached:
+            self._make_blank(block)
         return True
 
     def key_of(self, block_id: int) -> BlockKey | None:
@@ -272,7 +268,7 @@ class BlockPool:
             shelf.expire(now)
 
     def release_pins(self) -> None:
-        """Make all free pins ordinary now: for a request that nothing else stands in the way of."""
+        """Make all free pins priorities now: for a request that nothing else stands in the way of."""
         for shelf in self._lending.shelves:
             shelf.release_pins()
 
@@ -282,7 +278,7 @@ class BlockPool:
 
     def check_integrity(self, holders: Iterable[Sequence[int]] | None = None) -> None:
         """Raise AssertionError on any broken invariant; with `holders` (block tables) also count the references."""
-        faults = block_faults(self._blocks, self._lending.shelves, self._cached.count, holders)
-        parts = (self._blank.faults(), self._cached.faults(), self._lending.faults(self._blank.count), faults)
+        faults = block_faults(self._blocks, self._lending.shelves, self._contents.count, holders)
+        parts = (self._blank.faults(), self._contents.faults(), self._lending.faults(self._blank.count), faults)
         for fault in chain(*parts):
             raise AssertionError(fault)

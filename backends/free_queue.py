@@ -16,19 +16,19 @@ class Block:
     """One block of K/V slots. `key` is set while its content is cached.
 
     `owner` is the partition that took it last; `queue` the one it stands in while nobody holds it. `uses` counts how
-    often its content was hit, `recent_hits` how often since `hot_since`; `retention` and `until` say what is wished
-    for it. Times are the engine's seconds.
+    often its content was hit, `heat` how often of late, as of `heat_seconds`; `retention` and `until` say what is
+    wished for it. Times are the engine's seconds.
     """
 
     __slots__ = (
         "block_id",
-        "hot_since",
+        "heat",
+        "heat_seconds",
         "key",
         "next",
         "owner",
         "previous",
         "queue",
-        "recent_hits",
         "ref_count",
         "retention",
         "until",
@@ -44,8 +44,8 @@ class Block:
         self.queue: FreeQueue | None = None
         self.retention = Retention.NORMAL
         self.until: float | None = None
-        self.uses = self.recent_hits = 0
-        self.hot_since = 0.0
+        self.uses = 0
+        self.heat = self.heat_seconds = 0.0
         self.previous = self
         self.next = self
 

@@ -19,9 +19,11 @@ class Lending:
     """The partitions of a pool of `total` usable blocks.
 
     The rule. A block belongs to the partition that took it for as long as it is held or cached; a block without
-    content that nobody holds belongs to nobody. A hit changes no owner, whoever hits: the block stays with the
-    partition that computed it, held or free (tenants that must not share use salts). A partition's *kept* blocks are
-    those held or pinned, which nothing can take back; what it has more is cache.
+    content that nobody holds belongs to nobody. A partition's *kept* blocks are those held or pinned, which nothing
+    can take back; what it has more is cache. Anyone may hit anyone's blocks (tenants that must not have salts). A hit
+    on cache of a partition above its floor takes the block over, so that who holds it pays for it; below the floor,
+    pinned or held, it stays where it is. (Were it always to stay, a hit could push its owner's holdings into what is
+    promised to others, and a request whose hits are such could never run.)
 
     1. Sum over the partitions of max(kept, floor) <= total. So whatever others hold, a partition can get to its floor
        at once: all beyond the sum is free, or cache of a partition above its floor.
@@ -30,6 +32,7 @@ class Lending:
        its floor, and only when no block is nobody's. A partition at its ceiling takes from itself.
 
     So blocks that nobody needs are lent as cache, to anyone up to its ceiling, and come back when they are wanted.
+    Where a chain spans partitions, its head may go before its tail; the tail is found again once the head is.
     """
 
     def __init__(
@@ -81,22 +84,23 @@ class Lending:
 
     def hand_over(self, block: Block, taker: Shelf) -> None:
         """A held block belongs to another partition from now on."""
-        for shelf, change in ((block.owner, -1), (taker, 1)):
+        owner = block.owner
+        cached = block.key is not None
+        for shelf, change in ((owner, -1), (taker, 1)):
             shelf.used += change
             shelf.kept += change
+            shelf.cached += change * cached
         block.owner = taker
 
     def taken_by_holding(self, blocks: Iterable[Block], taker: Shelf) -> int:
-        """By how much holding these blocks, each once, lowers a partition's room at most.
-
-        Own free blocks count. Another's count only where that one already keeps as many as its floor; pinned ones
-        are kept anyway.
+        """By how much holding these blocks, each once, lowers a partition's room: those that are cache and its own,
+        and those that it takes over.
         """
         if self.alone:
             return sum(block.ref_count == 0 and block.retention is not PIN for block in blocks)
         owners = Counter(block.owner for block in blocks if block.ref_count == 0 and block.retention is not PIN)
         own = owners.pop(taker, 0)
-        return own + sum(max(0, count - max(0, owner.floor - owner.kept)) for owner, count in owners.items())
+        return own + sum(min(count, max(0, owner.used - owner.floor)) for owner, count in owners.items())
 
     def may_pin(self, shelf: Shelf) -> bool:
         """Whether one more block of a partition, held now, may be pinned: within both quotas, and its room."""

@@ -105,20 +105,21 @@ class Shelf:
 
     def expire(self, now: float) -> None:
         """Make ordinary what is free and was to be kept until now. O(expired)."""
-        self._unpin(now)
-        for block in self._timed.due(now):
+        for block in self._timed.due(now):  # first, for it may be the tail of what was pinned
             self.kept += 1
+            self.forget_wish(block)
+            self.add(block)
+        for block in self._pinned.due(now):
+            self.pinned -= 1
             self.forget_wish(block)
             self.add(block)
 
     def release_pins(self) -> None:
-        """Make every free pin ordinary. O(pinned)."""
-        self._unpin(inf)
-
-    def _unpin(self, now: float) -> None:
-        for block in self._pinned.due(now):
+        """Every free pin is only a priority from now on. O(pinned)."""
+        for block in self._pinned.due(inf):
             self.pinned -= 1
-            self.forget_wish(block)
+            self.pins -= 1
+            block.retention = PRIORITY
             self.add(block)
 
     def _queues(self) -> Iterator[tuple[Retention, FreeQueue]]:

@@ -14,10 +14,9 @@ PROBATION_SHARE = 0.6
 class Probation:
     """A queue for new content in front of another policy, which gets only what was hit at least once.
 
-    While the queue is shorter than its share, the other policy gives way, so that old hits do not stay for ever.
+    While the queue is shorter than its share, what the other policy would evict is put last in the queue, so that old
+    hits do not stay for ever; and not evicted at once, because its tails may stand in the queue already.
     """
-
-    __slots__ = ("_least", "_queue", "_rest")
 
     def __init__(self, capacity_blocks: int, policy: Callable[[int], EvictionPolicy]) -> None:
         self._least = int(PROBATION_SHARE * capacity_blocks)
@@ -32,10 +31,12 @@ class Probation:
             self._queue.append(block)
 
     def pop(self) -> Block | None:
-        """The oldest new block while there are many of them, else what the other policy gives."""
-        if self._queue.count > self._least:
-            return self._queue.pop()
-        return self._rest.pop() or self._queue.pop()
+        """The first in the queue, which is filled up before."""
+        if self._queue.count <= self._least:
+            demoted = self._rest.pop()
+            if demoted is not None:
+                self._queue.append(demoted)
+        return self._queue.pop()
 
     def queues(self) -> Iterator[FreeQueue]:
         """The new ones, then the other policy's."""

@@ -18,13 +18,21 @@ def test_seen_once_goes_before_what_was_hit():
     assert evicted(policy, 2) == [2, 3]
 
 
-def test_the_rest_gives_way_where_little_is_new():
-    """Below its share new content is kept, so that it can live to see its first hit."""
+def test_old_hits_give_way_where_little_is_new():
+    """While new content is below its share, the oldest of the rest joins it, behind what stands there already."""
     policy = Probation(10, Lru)
     least = int(PROBATION_SHARE * 10)
-    build_blocks(policy, [1, 2])
-    build_blocks(policy, [0] * least, first=2)
-    assert evicted(policy) == [0, 1, *range(2, least + 2)]
+    build_blocks(policy, [1, 2, 1])
+    build_blocks(policy, [0] * least, first=3)
+    assert evicted(policy, 1) == [3]
+    assert [block.block_id for queue in policy.queues() for block in queue] == [*range(4, least + 3), 0, 1, 2]
+
+
+def test_a_chain_whose_head_was_hit_goes_tail_first():
+    """The tails are on probation; the head joins behind them."""
+    policy = Probation(10, Lru)
+    build_blocks(policy, [0, 0, 1])
+    assert evicted(policy) == [0, 1, 2]
 
 
 def test_all_its_queues_are_told():
