@@ -77,7 +77,9 @@ def _worker(options: argparse.Namespace, loaded: Loaded, pulse: Pulse) -> Worker
     async_engine = AsyncEngine(engine, admission=admission, watch=events.before(metrics_and_pulse))
     holdings = Holdings(engine.cache, loaded.runner)
     exchange.connect(async_engine, holdings)
-    return Worker(settings, async_engine, prompts, metrics, holdings, events, exchange)
+    if exchange.settings.routes or events.config is not None:
+        metrics.registry.register(exchange.collector(metrics.families.model_name, events, holdings))
+    return Worker(settings, async_engine, prompts, metrics, holdings, events, exchange, offload)
 
 
 def _offload(

@@ -41,6 +41,11 @@ class EventService:
         """For the tiers; None when nothing is published."""
         return None if self._events is None else self._events.tiers
 
+    @property
+    def dropped(self) -> int:
+        """Batches that found no room in the queue."""
+        return 0 if self._publisher is None else self._publisher.dropped
+
     def start(self) -> None:
         """EventsError when the sockets cannot be had."""
         if self._publisher is not None:

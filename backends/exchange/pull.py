@@ -111,7 +111,7 @@ class Puller:
                 peer.url + BLOCKS_PATH, params=question, headers=self._headers, allow_redirects=False
             ) as response:
                 if response.status != 200:
-                    return Arrival(0, "peer_refused" if response.status in (401, 403) else "peer_error")
+                    return Arrival(0, REFUSALS.get(response.status, "peer_error"))
                 head = await response.content.readexactly(HEAD_BYTES)
                 peer.transfer.waited(time.monotonic() - started)
                 expected = Head(entries.config_digest, entries.entry_bytes, count)
@@ -133,6 +133,8 @@ class Puller:
             self._session = aiohttp.ClientSession(timeout=timeout, auto_decompress=False)
         return self._session
 
+
+REFUSALS = {401: "peer_refused", 403: "peer_refused", 503: "peer_busy"}
 
 FAULTS = frozenset({"truncated", "peer_hangs", "peer_down", "peer_error", "peer_refused", "broken_block", "too_many"})
 """After these a peer is left alone for a while. A foreign config is no fault: it is what it is."""

@@ -163,7 +163,7 @@ async def _stream(worker: Worker, chain: Sequence[BlockKey], request: web.Reques
         for key, payload in zip(keys, payloads, strict=False):
             await response.write(entries.seal(Named(key, name_of(key)), payload))
             await response.write(payload)
-        worker.exchange.served["blocks"] += len(payloads)
+        worker.exchange.given_blocks += len(payloads)
         if len(payloads) < len(keys):
             break
     await response.write_eof()

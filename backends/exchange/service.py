@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from backends.api_errors import QueueOverflowError
 from backends.async_engine import AsyncEngine
+from backends.events.service import EventService
 from backends.exchange.ages import Ages
+from backends.exchange.metrics import ExchangeCollector
 from backends.exchange.options import ExchangeSettings, read_exchange_settings
 from backends.exchange.peers import Peers
 from backends.exchange.pull import Puller
@@ -30,7 +31,7 @@ class Exchange:
         self.ages = Ages(time.monotonic)
         self.peers = Peers(settings.peers, rates)
         self.serving = 0
-        self.served: Counter[str] = Counter()
+        self.given_blocks = 0
         self._puller: Puller | None = None
 
     @property
@@ -58,6 +59,20 @@ class Exchange:
             yield
         finally:
             self.serving -= 1
+
+    def collector(self, model_name: str, events: EventService, holdings: Holdings) -> ExchangeCollector:
+        """For /metrics."""
+        puller = self._puller
+        return ExchangeCollector(
+            model_name,
+            lambda: {} if puller is None else dict(puller.outcomes),
+            {
+                "cache_pulled_tokens": lambda: 0 if puller is None else puller.pulled_tokens,
+                "cache_given_blocks": lambda: self.given_blocks,
+                "block_digest_collisions": lambda: holdings.cache.pool.cached.collisions,
+                "kv_event_batches_dropped": lambda: events.dropped,
+            },
+        )
 
     async def close(self) -> None:
         """Let go of connections to peers."""

