@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from backends.block_pool import BlockPool
 from backends.hashing import BlockHasher, BlockKey, pack, same_chain
 from backends.prefix_statistics import PrefixStatistics
-from backends.retention import CachePolicy, Retention
+from backends.retention import Retention
 from backends.sequence import Sequence
 
 LASTING = (Retention.PIN, Retention.PRIORITY)
@@ -95,7 +95,7 @@ class PrefixCache:
         whole = self._blocks_for(len(sequence.token_ids)) - len(hits) + pool.unheld(hits, partition)
         if whole + spare_blocks > pool.available(partition):
             return False
-        pool.touch(hits)  # before taking new ones, which could evict them
+        pool.touch(hits, partition)  # before taking new ones, which could evict them
         sequence.block_ids = hits + pool.get_new_blocks(self._blocks_for(end_token) - len(hits), partition)
         sequence.registered_blocks = sequence.found_blocks = len(hits)
         sequence.computed_tokens = len(hits) * self._block_tokens
@@ -157,25 +157,21 @@ class PrefixCache:
         for index in range(first, full_blocks):
             parent = keys[index] = self.pool.cache_full_block(sequence.block_ids[index], keys[index], parent)
         sequence.registered_blocks = full_blocks
-        if sequence.request.cache.retention is not Retention.NORMAL:
-            self._retain(sequence, first)
 
     def _retain(self, sequence: Sequence, first: int) -> None:
         """Tell the pool how long the registered blocks from `first` on are to stay."""
-        policy = sequence.request.cache
-        end = min(sequence.registered_blocks, self._covered_blocks(policy, sequence))
+        policy, end = sequence.request.cache, sequence.registered_blocks
+        if policy.until_token is not None:
+            end = min(end, policy.until_token // self._block_tokens)
         if first < end:
             until = None if policy.ttl_seconds is None else self._now + policy.ttl_seconds
             self.pool.retain(sequence.block_ids[first:end], policy.retention, until)
 
-    def _covered_blocks(self, policy: CachePolicy, sequence: Sequence) -> int:
-        covered_tokens = len(sequence.token_ids) if policy.until_token is None else policy.until_token
-        return covered_tokens // self._block_tokens
-
     def release(self, sequence: Sequence) -> None:
         """Give all blocks back, the tail to be evicted first; what is registered stays findable.
 
-        Who wants to be forgotten soon takes nothing with it that others had cached.
+        What is wished for the blocks is said now, from the head on, so that a quota is used for heads first. Who wants
+        to be forgotten soon takes nothing with it that others had cached.
         """
         retention = sequence.request.cache.retention
         if retention is not Retention.NORMAL and sequence.stores:
