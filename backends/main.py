@@ -56,6 +56,7 @@ async def serve(options: argparse.Namespace, loaded: Loaded) -> int:
         await runner.cleanup()
         await worker.exchange.close()
         await worker.engine.stop()
+        worker.offload.close()
         worker.events.stop()
     return 0
 

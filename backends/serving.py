@@ -15,6 +15,7 @@ from backends.holdings import Holdings
 from backends.metrics import WorkerMetrics
 from backends.openai_wire import DEFAULT_LIMITS, WireLimits
 from backends.prompt_ids import PromptReader
+from backends.tiers.interface import NO_OFFLOAD, Offload
 from backends.types import SamplingParams
 
 MIB = 1024 * 1024
@@ -62,6 +63,7 @@ class Worker:
         holdings: Holdings,
         events: EventService = NO_EVENTS,
         exchange: Exchange = NO_EXCHANGE,
+        offload: Offload = NO_OFFLOAD,
     ) -> None:
         self.settings = settings
         self.engine = engine
@@ -70,6 +72,7 @@ class Worker:
         self.holdings = holdings
         self.events = events
         self.exchange = exchange
+        self.offload = offload
         self.in_flight = 0
         self.draining = False
         self._seeds = itertools.count(settings.seed or 0)

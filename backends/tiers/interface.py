@@ -104,3 +104,6 @@ class NoOffload:
 
     def close(self) -> None:
         """Nothing."""
+
+
+NO_OFFLOAD = NoOffload()
