@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -123,7 +123,7 @@ def address(tensor: Tensor) -> int:
     return tensor.data_ptr()
 
 
-def find_function(library: ctypes.CDLL, name: str, arguments: list[type]) -> Callable[..., None]:
+def find_function(library: ctypes.CDLL, name: str, arguments: Sequence[type]) -> Callable[..., None]:
     """A function of the library that returns nothing."""
     function = library[name]
     function.argtypes = arguments

@@ -8,18 +8,45 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
+from backends.kernels.cpu_linear import can_pack, packed_linear
+
 Linear = Callable[[Tensor], Tensor]
 """[rows, in] → [rows, out]."""
+
+
+EXACT_LOGITS = 64
+"""How many of the best logits of a row are computed in float32 where the product itself is rounded to bfloat16."""
 
 
 def make_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
     """The product with `weight` [out, in], plus `bias` [out] if there is one.
 
-    bfloat16 on a CPU is repacked once for oneDNN where it takes it.
+    bfloat16 on a CPU is repacked once: for our own kernel on the matrix units, else for oneDNN where it takes it.
     """
+    if can_pack(weight):
+        return packed_linear(weight, bias, torch.bfloat16)
     if weight.device.type == "cpu" and weight.dtype == torch.bfloat16 and can_prepack():
         return _prepacked(weight, bias)
     return lambda rows: functional.linear(rows, weight, bias)
+
+
+def make_head(weight: Tensor) -> Linear:
+    """The product with `weight` [vocab, in] as float32 logits, of which at least the best are not rounded.
+
+    Rounded to bfloat16 they would count in eighths, with ties among the best.
+    """
+    if can_pack(weight):
+        return packed_linear(weight, None, torch.float32)
+    multiply = make_linear(weight)
+    if weight.dtype == torch.float32:
+        return multiply
+    return lambda rows: _with_exact_best(multiply(rows).float(), rows, weight)
+
+
+def _with_exact_best(logits: Tensor, rows: Tensor, weight: Tensor) -> Tensor:
+    best = logits.topk(min(EXACT_LOGITS, logits.shape[1]), dim=-1).indices
+    exact = torch.einsum("rbh,rh->rb", weight[best].float(), rows.float())
+    return logits.scatter_(1, best, exact)
 
 
 def can_prepack() -> bool:

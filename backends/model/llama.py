@@ -11,12 +11,9 @@ from torch import Tensor
 
 from backends.kernels.interface import Kernels, LayerCache, Rotation, StepContext
 from backends.model.config import LlamaConfig
-from backends.model.linear import Linear, make_linear
+from backends.model.linear import Linear, make_head, make_linear
 from backends.model.rope import rope_frequencies
 from backends.model.weights import LayerWeights, LlamaWeights
-
-EXACT_LOGITS = 64
-"""How many of the best logits of a row are computed in float32, whatever the model's dtype."""
 
 SAMPLED_NUMBERS = 1024
 """Numbers of each tensor, evenly spread, by which a model is told from another: a fine-tuned part shows."""
@@ -50,8 +47,7 @@ class Llama:
         self.size_bytes = tally.size_bytes
         self.identity = tally.identity
         self._final_norm = weights.final_norm
-        self._head_weight = weights.head
-        self._head = make_linear(weights.head)
+        self._head = make_head(weights.head)
 
     def forward(self, step: StepContext, caches: tuple[LayerCache, ...]) -> Tensor:
         """Logits [R, vocab] float32 of `step.sample_rows`; keys and values of all T tokens are written to `caches`.
@@ -90,14 +86,7 @@ class Llama:
             return torch.empty(0, self.config.vocab_size, device=residual.device)
         sampled_update = update[rows] if update is not None else None
         hidden = self.kernels.add_rms_norm(residual[rows], sampled_update, self._final_norm, self.config.norm_epsilon)
-        logits = self._head(hidden).float()
-        return logits if self.dtype == torch.float32 else self._with_exact_best(logits, hidden)
-
-    def _with_exact_best(self, logits: Tensor, hidden: Tensor) -> Tensor:
-        """The best logits once more in float32: as products of bfloat16 numbers they are rounded to 1/8, with ties."""
-        best = logits.topk(min(EXACT_LOGITS, logits.shape[1]), dim=-1).indices
-        exact = torch.einsum("rbh,rh->rb", self._head_weight[best].float(), hidden.float())
-        return logits.scatter_(1, best, exact)
+        return self._head(hidden)
 
     def _rotation(self, positions: Tensor) -> Rotation:
         angles = torch.outer(positions.float(), self._frequencies)
