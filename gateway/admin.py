@@ -147,6 +147,7 @@ class Admin:
         call = read_request(body)
         if not tenant.may_use(call.model) or not self._fleet.knows(call.model):
             raise ModelNotFound(f"No model `{call.model}` for the tenant {tenant.name}.", param="model")
+        tenant.check_partition(call.partition)
         salt = tenant.salt(call.model, client_salt=call.cache_salt, user=call.user)
         prompt = await self._serving.prepare(call.model, call.source, salt=salt, rules=tenant.fold)
         placement = self._serving.router(call.model).peek(

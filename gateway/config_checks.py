@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gateway.addresses import is_loopback, parse_worker_url
 from gateway.config_source import Path, did_you_mean, json_path
@@ -16,6 +17,8 @@ from gateway.settings import Config, Model, PolicySettings, TenantSettings
 from gateway.worker_state import ANY_MODEL
 from router.normalise import fold_rules
 from router.policy import POLICIES
+
+_PARTITION: Final = re.compile(r"(?! )[^\x00-\x1f=]{1,128}(?<! )")
 
 
 class Mistake(NamedTuple):
@@ -145,6 +148,9 @@ def _tenant_models(tenant: TenantSettings, place: Path, known: set[str]) -> Iter
 def _tenant_rules(tenant: TenantSettings, place: Path, *, salted: bool) -> Iterator[Mistake]:
     if tenant.policy is not None:
         yield from _policy(tenant.policy, (*place, "policy"))
+    if tenant.cache_partition is not None and not _PARTITION.fullmatch(tenant.cache_partition):
+        what = "a cache partition is named by 1 to 128 printable characters without `=` and without spaces around"
+        yield Mistake((*place, "cache_partition"), what, "write the name in the worker's --cache-partition NAME=…")
     try:
         fold_rules(tenant.fold)
     except ValueError as error:

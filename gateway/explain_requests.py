@@ -45,6 +45,7 @@ class Explainer:
     def _explained(self, call: Call) -> dict[str, Any]:
         if not self._tenant.may_use(call.model):
             raise ModelNotFound("this tenant may not use the model", param="model")
+        self._tenant.check_partition(call.partition)
         salt = self._tenant.salt(call.model, client_salt=call.cache_salt, user=call.user)
         base = self._base_model(call.model)
         adapter = call.model if base != call.model else None

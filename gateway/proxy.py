@@ -92,6 +92,7 @@ class Proxy:
             raise ModelNotFound("The model does not exist, or this key may not use it.", param="model")
 
     async def _prepare(self, request: BaseRequest, tenant: Tenant, call: Call, bill: Bill, shown_id: str) -> Job:
+        tenant.check_partition(call.partition)
         salt = tenant.salt(call.model, client_salt=call.cache_salt, user=call.user)
         prompt = await self._prompts.prepare(call.model, call.source, salt=salt, rules=tenant.fold)
         bill.prompt = prompt
@@ -104,7 +105,7 @@ class Proxy:
             router=self._routers(call.model),
             session=call.session or session_of(request),
             fields=forwarded_lines(request, shown_id),
-            body=forward_body(call, salt=salt, ask_usage=call.stream),
+            body=forward_body(call, salt=salt, ask_usage=call.stream, partition=tenant.cache_partition),
             strip_usage=call.stream and not call.include_usage,
             debug=tenant.debug_headers and wants_debug(request),
         )

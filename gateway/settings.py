@@ -139,6 +139,14 @@ class TenantSettings(Section, frozen=True):
     max_prompt_tokens: Annotated[
         Count | None, Meta(description="Longest prompt in tokens; by default what the model takes.")
     ] = None
+    cache_partition: Annotated[
+        str | None,
+        Meta(
+            description="The share of a worker's cache that its requests use, by the name in the worker's "
+            "`--cache-partition`. Sent as `vllm_xargs.cache_partition`, which callers cannot set; a vLLM takes the key "
+            "and has no use for it."
+        ),
+    ] = None
 
 
 class Timeouts(Section, frozen=True):

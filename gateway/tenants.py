@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from gateway.errors import InvalidApiKey, IsolationUnavailable
+from gateway.errors import InvalidApiKey, InvalidRequest, IsolationUnavailable
 from gateway.isolation import SHARED, Isolation, IsolationKind, parse_isolation
 from gateway.secrets import derive_salt, fingerprint, key_digest, length_prefixed
 from gateway.settings import TenantSettings
@@ -17,7 +17,8 @@ class Tenant:
     """A tenant as one of its keys opened it.
 
     `models` None means all. `key_fingerprint` is for logs ('' without a key). `debug_headers` allows asking which
-    worker answered. `max_prompt_tokens` None means what the model takes.
+    worker answered. `max_prompt_tokens` None means what the model takes. `cache_partition` is the share of the
+    workers' caches that pays for its requests.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Tenant:
     policy: str | None = None
     debug_headers: bool = False
     max_prompt_tokens: int | None = None
+    cache_partition: str | None = None
     isolation: Isolation = SHARED
     key_fingerprint: str = ""
     key_digest: bytes = field(default=b"", repr=False)
@@ -34,6 +36,16 @@ class Tenant:
     def may_use(self, model: str) -> bool:
         """Whether this tenant may ask for the model or adapter."""
         return self.models is None or model in self.models
+
+    def check_partition(self, asked: str | None) -> None:
+        """Raises `InvalidRequest` for a caller who names a share of the cache that is not this tenant's.
+
+        Silence would leave the caller in the belief that it was heeded.
+        """
+        if asked is not None and asked != self.cache_partition:
+            raise InvalidRequest(
+                "`vllm_xargs.cache_partition` is not yours to choose; leave it out.", param="vllm_xargs.cache_partition"
+            )
 
     def salt(self, model: str, *, client_salt: str | None = None, user: str | None = None) -> str | None:
         """The `cache_salt` to forward and to hash with, always the same for the same trust group.
@@ -70,6 +82,7 @@ def build_tenant(name: str, settings: TenantSettings, salt_key: bytes | None) ->
         policy=settings.policy,
         debug_headers=settings.allow_debug_headers,
         max_prompt_tokens=settings.max_prompt_tokens,
+        cache_partition=settings.cache_partition,
         isolation=parse_isolation(settings.isolation),
         salt_key=salt_key,
     )

@@ -27,6 +27,7 @@ DECIDED: Final = frozenset(
         "stream",
         "stream_options",
         "cache_salt",
+        "vllm_xargs",
         "tools",
         "max_tokens",
         "max_completion_tokens",
@@ -39,6 +40,9 @@ DECIDED: Final = frozenset(
     )
 )
 """Keys the gateway decides on; a second one of the same name is refused, whatever its spelling."""
+
+PARTITION: Final = "cache_partition"
+"""The key of `vllm_xargs` that names a share of a worker's cache."""
 
 _HINT = re.compile(r"[ -~\u0080-\U0010ffff]{1,256}")
 _TOKEN_ID_LIMIT: Final = 2**32
@@ -55,8 +59,9 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One request as it was asked.
 
     `include_usage` is what the caller wants to see on a stream, not what the worker is asked for. `session` is the
-    body's placement hint (`prompt_cache_key`, else `session_id`). `batch` means `source` is only the first of
-    several prompts. `body` is the decoded body, byte for byte.
+    body's placement hint (`prompt_cache_key`, else `session_id`). `partition` is `vllm_xargs.cache_partition`, which
+    is not the caller's to choose. `batch` means `source` is only the first of several prompts. `body` is the decoded
+    body, byte for byte.
     """
 
     endpoint: Endpoint
@@ -70,6 +75,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     cache_salt: str | None = None
     user: str | None = None
     session: str | None = None
+    partition: str | None = None
 
     @property
     def raw(self) -> dict[str, msgspec.Raw]:
@@ -101,6 +107,7 @@ def _make_key(_kind: type, name: Any) -> _Key:
 _BODY: Final = msgspec.json.Decoder(dict[_Key, Any], dec_hook=_make_key)
 _RAW: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encode: Final = msgspec.json.Encoder().encode
+_NULL: Final = msgspec.Raw(b"null")
 
 
 def parse_call(endpoint: Endpoint, body: bytes) -> Call:
@@ -123,19 +130,21 @@ def parse_call(endpoint: Endpoint, body: bytes) -> Call:
         cache_salt=_optional(fields, "cache_salt", str),
         user=_optional(fields, "user", str),
         session=_hint(fields, "prompt_cache_key") or _hint(fields, "session_id"),
+        partition=_optional(_optional(fields, "vllm_xargs", dict) or {}, PARTITION, str),
         body=body,
     )
 
 
-def forward_body(call: Call, *, salt: str | None, ask_usage: bool) -> bytes:
+def forward_body(call: Call, *, salt: str | None, ask_usage: bool, partition: str | None = None) -> bytes:
     """The body for the worker: the caller's own bytes when nothing differs, else the top level re-encoded.
 
-    `salt` becomes `cache_salt` (None removes one), `ask_usage` turns `stream_options.include_usage` on. Nothing else
-    changes, and every other value keeps its bytes and its place.
+    `salt` becomes `cache_salt` (None removes one), `ask_usage` turns `stream_options.include_usage` on, `partition`
+    becomes `vllm_xargs.cache_partition`. Nothing else changes, and every other value keeps its bytes and its place.
     """
     salted = salt == call.cache_salt
     asked = not ask_usage or call.include_usage
-    if salted and asked:
+    placed = partition is None and call.partition is None
+    if salted and asked and placed:
         return call.body
     fields = call.raw
     if not salted:
@@ -143,6 +152,11 @@ def forward_body(call: Call, *, salt: str | None, ask_usage: bool) -> bytes:
     if not asked:
         options = msgspec.json.decode(fields["stream_options"]) if "stream_options" in fields else None
         _put(fields, "stream_options", {**(options or {}), "include_usage": True})
+    if not placed:
+        given = fields.get("vllm_xargs", _NULL)
+        extra = {} if given == _NULL else _RAW.decode(given)
+        _put(extra, PARTITION, partition)
+        _put(fields, "vllm_xargs", extra or None)
     return _encode(fields)
 
 

@@ -179,13 +179,14 @@ class Running:
 
 
 def build_tenants() -> dict[str, TenantSettings]:
-    """Kept apart, sharing its cache, allowed to see which worker answered, short of tokens, not allowed `m`."""
+    """Kept apart, sharing its cache, allowed to see who answered, short of tokens, not allowed `m`, with a share."""
     return {
         "acme": TenantSettings(keys=[key_line("acme-key")]),
         "shared": TenantSettings(keys=[key_line("shared-key")], isolation="shared"),
         "curious": TenantSettings(keys=[key_line("curious-key")], allow_debug_headers=True),
         "brief": TenantSettings(keys=[key_line("brief-key")], max_prompt_tokens=20),
         "foreign": TenantSettings(keys=[key_line("foreign-key")], models=["lora"]),
+        "support": TenantSettings(keys=[key_line("support-key")], cache_partition="support"),
     }
 
 

@@ -26,7 +26,7 @@ FULL = build_config_data(
     },
     tenants={
         "acme": {"keys": [key_line("a")], "models": ["m", "lora-a"], "isolation": "group:g", "fold": ["clock"]},
-        "globex": {"keys": [key_line("b")], "policy": "ring", "max_prompt_tokens": 100},
+        "globex": {"keys": [key_line("b")], "policy": "ring", "max_prompt_tokens": 100, "cache_partition": "p"},
     },
     timeouts={"connect_seconds": 0.5},
     limits={"body_bytes": 1000},
