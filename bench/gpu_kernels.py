@@ -66,9 +66,7 @@ def measure(report: dict[str, Any], repeats: int) -> None:
     print(f"copy {bounds.bandwidth / 1e12:.2f} TB/s, bfloat16 products {bounds.peak / 1e12:.0f} TFLOP/s")
     rows = measure_all(timer, (LLAMA, QWEN), torch.bfloat16, bounds)
     for row in rows:
-        print(
-            f"{row.model:14} {row.shape:30} {row.seconds * 1e6:9.1f} µs {row.share:6.1%} of the bound; {row.segments}"
-        )
+        print(f"{row.model:14} {row.shape:30} {row.seconds * 1e6:9.1f} µs {row.share:6.1%} of the bound; {row.advice}")
     report["bounds"] = bounds._asdict()
     report["rows"] = [{**row._asdict(), "share": row.share} for row in rows]
 

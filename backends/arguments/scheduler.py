@@ -15,7 +15,7 @@ def add_scheduler_options(group: argparse._ArgumentGroup) -> None:
         "--max-num-batched-tokens",
         type=positive,
         metavar="TOKENS",
-        help="tokens in a step; 512 for a model, 2048 simulated",
+        help="tokens in a step; 512 on a CPU, 2048 on a GPU or simulated",
     )
     group.add_argument(
         "--scheduling-policy",

@@ -18,7 +18,7 @@ class ReferenceKernels:
         """See `Kernels.add_rms_norm`."""
         if update is not None:
             residual.add_(update)
-        return functional.rms_norm(residual, weight.shape, weight.float(), epsilon).to(weight.dtype)
+        return functional.rms_norm(residual, weight.shape, weight.to(residual.dtype), epsilon).to(weight.dtype)
 
     def rotate_and_store(self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor) -> Tensor:
         """See `Kernels.rotate_and_store`."""

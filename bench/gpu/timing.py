@@ -55,6 +55,8 @@ class Row(NamedTuple):
 class Timer:
     """Times a call as said at the top of this file, `repeats` times."""
 
+    device = "cuda"
+
     def __init__(self, repeats: int) -> None:
         self._repeats = repeats
         self._buffer = torch.zeros(FLUSH_BYTES // 4, dtype=torch.float32, device="cuda")
@@ -90,7 +92,7 @@ def measure_bounds(timer: Timer, dtype: torch.dtype) -> Bounds:
 
 def measure_decode(timer: Timer, model: Model, sequences: int, tokens: int, dtype: torch.dtype, bounds: Bounds) -> Row:
     """Against the bandwidth: keys and values are read once, queries too, results written."""
-    case = build_case(model, [1] * sequences, [tokens] * sequences, dtype, "cuda")
+    case = build_case(model, [1] * sequences, [tokens] * sequences, dtype, timer.device)
     seconds, by_split = _by_rule_and_by_split(timer, case)
     cache = 2 * model.kv_heads * model.head_size * dtype.itemsize * sequences * tokens
     ends = 2 * model.heads * model.head_size * dtype.itemsize * sequences
@@ -100,7 +102,7 @@ def measure_decode(timer: Timer, model: Model, sequences: int, tokens: int, dtyp
 
 def measure_prefill(timer: Timer, model: Model, new: int, total: int, dtype: torch.dtype, bounds: Bounds) -> Row:
     """Against the matrix peak: two products for every pair of a new token and a token that it sees."""
-    case = build_case(model, [new], [total], dtype, "cuda")
+    case = build_case(model, [new], [total], dtype, timer.device)
     seconds, by_split = _by_rule_and_by_split(timer, case)
     pairs = new * (total - new + (new + 1) / 2)
     work = 4 * model.heads * model.head_size * pairs
@@ -113,7 +115,7 @@ def _by_rule_and_by_split(timer: Timer, case: Case) -> tuple[float, dict[int, fl
 
 
 def _attention_seconds(timer: Timer, case: Case, segments: int | None) -> float:
-    kernels = TritonKernels(torch.device("cuda"), segments)
+    kernels = TritonKernels(torch.device(timer.device), segments)
     return timer.seconds(lambda: kernels.paged_attention(case.query, case.cache, case.step))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,17 @@ from bench.gpu.cases import SMOLLM, Case, attention_by_definition, build_case
 ROOT = Path(__file__).parents[3]
 
 checks = pytest.importorskip("bench.gpu.checks", reason="triton is not installed")
+timing = pytest.importorskip("bench.gpu.timing", reason="triton is not installed")
+
+
+class OneMillisecond:
+    """A timer on the CPU to which every call takes a millisecond."""
+
+    device = "cpu"
+
+    def seconds(self, call: Callable[[], object]) -> float:
+        call()
+        return 1e-3
 
 
 def build_small_case() -> Case:
@@ -57,6 +69,22 @@ def test_the_plain_run_sees_what_the_cache_holds():
         attention_by_definition(case, torch.float32),
         attention_by_definition(case._replace(cache=changed), torch.float32),
     )
+
+
+def test_a_decode_is_measured_against_the_bandwidth():
+    """Keys and values of 20 tokens, the query and the result of one: each read or written once."""
+    bounds = timing.Bounds(bandwidth=1e9, peak=1e12)
+    row = timing.measure_decode(OneMillisecond(), SMOLLM, 1, 20, torch.float32, bounds)
+    assert row.work == 20 * 2 * 3 * 64 * 4 + 2 * 9 * 64 * 4
+    assert row.share == pytest.approx(row.work / 1e-3 / 1e9)
+
+
+def test_a_prefill_is_measured_against_the_matrix_peak():
+    """Two products of 64 numbers for each of nine heads and each pair: 3 tokens over 2 cached ones see 3, 4 and 5."""
+    bounds = timing.Bounds(bandwidth=1e9, peak=1e12)
+    row = timing.measure_prefill(OneMillisecond(), SMOLLM, 3, 5, torch.float32, bounds)
+    assert row.work == (3 + 4 + 5) * 9 * 64 * 2 * 2
+    assert row.share == pytest.approx(row.work / 1e-3 / 1e12)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
