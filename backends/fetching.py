@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import NamedTuple
 
 from backends.hashing import BlockKey
 from backends.prefix_cache import PrefixCache
@@ -19,6 +20,17 @@ MOST_STARTS = 3
 """What a fetch follows may be evicted while it is under way, and it starts anew; after so many it is given up."""
 
 
+class _Asked(NamedTuple):
+    """The blocks asked for, the first of them by its place in the sequence, and how often another was the first."""
+
+    keys: list[BlockKey]
+    first_block: int | None
+    starts: int
+
+
+NOTHING_ASKED = _Asked([], None, 0)
+
+
 class Fetches:
     """Who asked the tiers for what. Nothing is held in the pool for a fetch before it is admitted with its result."""
 
@@ -27,7 +39,7 @@ class Fetches:
         self._runner = runner
         self._offload = offload or NoOffload()
         self.active = self._offload.brings and cache.enabled
-        self._asked: dict[Sequence, tuple[list[BlockKey], int]] = {}
+        self._asked: dict[Sequence, _Asked] = {}
         self._deferred: list[Sequence] = []
 
     def ask(self, sequence: Sequence, hit_blocks: int) -> Fetched:
@@ -35,12 +47,11 @@ class Fetches:
         if not self.active or not sequence.reads_cache:
             return MISS
         keys = sequence.block_keys[hit_blocks : self._cache.findable_blocks(sequence)]
-        before, starts = self._asked.get(sequence, ([], 0))
-        if not before or not keys or before[0].digest != keys[0].digest:
-            starts += 1
+        before = self._asked.get(sequence, NOTHING_ASKED)
+        starts = before.starts + (before.first_block != hit_blocks)
         if not keys or starts > MOST_STARTS:
             return MISS
-        self._asked[sequence] = keys, starts
+        self._asked[sequence] = _Asked(keys, hit_blocks, starts)
         return self._offload.fetch(sequence.request_id, keys)
 
     def defer(self, sequence: Sequence) -> None:
@@ -57,7 +68,7 @@ class Fetches:
         return ended
 
     def _state(self, sequence: Sequence) -> FetchState:
-        return self._offload.fetch(sequence.request_id, self._asked[sequence][0]).state
+        return self._offload.fetch(sequence.request_id, self._asked[sequence].keys).state
 
     def prefetch(self, waiting: list[Sequence]) -> None:
         """Start for the first of these, in their order, once each."""

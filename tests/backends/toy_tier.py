@@ -34,7 +34,7 @@ class ToyTier(NoOffload):
         self.looks = looks
         self.generator = generator
         self.kept: dict[tuple[bytes, ...], bytes] = {}
-        self.open: dict[str, tuple[bytes, int, Fetched]] = {}
+        self.open: dict[str, tuple[tuple[bytes, ...], int, Fetched]] = {}
         self.forgotten: list[str] = []
         self.found: list[BlockKey] = []
         self.stepped_tokens: list[int] = []
@@ -48,10 +48,10 @@ class ToyTier(NoOffload):
     cleared = NoJournal.cleared
 
     def fetch(self, request_id: str, keys: Items[BlockKey]) -> Fetched:
-        first, looks, result = self.open.get(request_id, (b"", 0, MISS))
-        if first != keys[0].digest:
+        first, looks, result = self.open.get(request_id, ((), 0, MISS))
+        if first != chain(keys[0]):
             looks, result = self._looks(), self._result(keys)
-        self.open[request_id] = keys[0].digest, looks - 1, result
+        self.open[request_id] = chain(keys[0]), looks - 1, result
         return result if looks <= 0 or result is MISS else PENDING
 
     def _looks(self) -> int:
