@@ -130,8 +130,7 @@ async def pull(worker: Worker, puller: Puller, request: web.Request) -> web.Resp
         raise invalid("missing", "body.from", "Field required")
     peer = worker.exchange.peers.named(url)
     ids = await worker.prompts.read(read_prompt(fields), 0)
-    with worker.serving():
-        pulled = await puller.pull(peer, ids, read_cache_salt(fields.value("cache_salt")))
+    pulled = await puller.pull(peer, ids, read_cache_salt(fields.value("cache_salt")))
     return json_answer({"object": "cache.pull", **pulled._asdict()})
 
 
@@ -143,7 +142,7 @@ async def give_blocks(worker: Worker, token_digest: bytes, request: web.Request)
         raise ForbiddenError("Blocks are only given to peers; the token is not the one of --peer-token-file.")
     hashes = [_digest(text, "hash") for text in request.query.get("hash", "").split(",")[:CANDIDATES]]
     after = _digest(request.query.get("after", ""), "after")
-    with worker.serving(), worker.exchange.giving():
+    with worker.exchange.giving():
         chain = await worker.engine.call(partial(worker.holdings.chain, hashes, after))
         return await _stream(worker, chain, request)
 
