@@ -84,3 +84,22 @@ def test_an_end_token_waits_for_min_tokens():
     held = build_sequence(PROMPT, [1, 2], SamplingParams(temperature=0.0, min_tokens=1))
     held.end_ids = frozenset({best})
     assert generate(build_runner(), held, 1) != [best]
+
+
+def test_a_generated_text_has_the_same_logprobs_when_it_is_a_prompt():
+    """What was told of each token while it was chosen, and what is told when the whole is scored afterwards."""
+    sampling = SamplingParams(temperature=0.0, logprobs=0)
+    runner, sequence = build_runner(), build_sequence(PROMPT, [1, 2, 3], sampling)
+    told = []
+    for start in (0, 8, 9, 10):
+        item = ScheduledSequence(sequence, start, len(sequence.token_ids) - start, True)
+        (token,) = run(runner, item)
+        assert isinstance(token, SampledToken)
+        told.append(token)
+        sequence.token_ids.append(token.token_id)
+    scored = build_sequence(sequence.token_ids, [1, 2, 3], SCORED)
+    (outcome,) = run(build_runner(), ScheduledSequence(scored, 0, 12, True))
+    scores = scores_of(outcome).scores[7:]
+    assert [score.token_id for score in scores] == [token.token_id for token in told]
+    assert [score.logprob for score in scores] == pytest.approx([token.logprob for token in told], abs=1e-4)
+    assert {score.rank for score in scores} == {1}
