@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from backends.hashing import BlockKey
+from backends.partitions import UNNAMED
 from backends.prefix_cache import PrefixCache
 from backends.types import Runner
 
@@ -13,12 +14,13 @@ from backends.types import Runner
 class Prompt(NamedTuple):
     """A prompt's full blocks by name, in order; the first `held_blocks` of them are cached.
 
-    `first_missing` is what the first block that is not cached follows.
+    `first_missing` is what the first block that is not cached follows. `partition` pays for blocks that are added.
     """
 
     root: BlockKey
     keys: list[BlockKey]
     held_blocks: int
+    partition: str = UNNAMED
 
     @property
     def first_missing(self) -> BlockKey:
@@ -46,10 +48,17 @@ class Holdings:
         """See `Runner.kv_digest`."""
         return self._runner.kv_digest
 
-    def prompt(self, token_ids: Sequence[int], *, cache_salt: str | None, adapter: str | None = None) -> Prompt:
+    def prompt(
+        self,
+        token_ids: Sequence[int],
+        *,
+        cache_salt: str | None,
+        adapter: str | None = None,
+        partition: str = UNNAMED,
+    ) -> Prompt:
         """How much of a prompt is cached now. Nobody holds what was found, so it may be gone after the next step."""
         root, keys = self.cache.names(token_ids, adapter=adapter, cache_salt=cache_salt)
-        return Prompt(root, keys, len(self.cache.held(keys, root)) if self.cache.enabled else 0)
+        return Prompt(root, keys, len(self.cache.held(keys, root)) if self.cache.enabled else 0, partition)
 
     def chain(self, digests: Sequence[bytes], after: bytes) -> list[BlockKey]:
         """The blocks that follow `after`, up to the first of `digests` that is cached; empty when none leads there."""
@@ -96,7 +105,7 @@ class Holdings:
         here = len(before) - first
         pool.touch(before)  # else they could be evicted for those that follow them
         try:
-            count = min(len(payloads) - here, pool.available())
+            count = min(len(payloads) - here, pool.available(prompt.partition))
             if count > 0:
                 self._write(prompt, len(before), payloads[here : here + count])
         finally:
@@ -105,7 +114,7 @@ class Holdings:
 
     def _write(self, prompt: Prompt, first: int, payloads: Sequence[bytes | memoryview]) -> None:
         pool, keys = self.cache.pool, prompt.keys
-        block_ids = pool.get_new_blocks(len(payloads))
+        block_ids = pool.get_new_blocks(len(payloads), prompt.partition)
         try:
             self._runner.write_blocks(block_ids, payloads)
             parent = keys[first - 1] if first else prompt.root

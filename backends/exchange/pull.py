@@ -16,6 +16,7 @@ from backends.exchange.block_stream import HEAD_BYTES, BrokenStreamError, Head, 
 from backends.exchange.peers import Peer
 from backends.hashing import TOKEN_BYTES, BlockKey
 from backends.holdings import Holdings, Prompt
+from backends.partitions import UNNAMED
 from backends.tiers.entry import BrokenEntryError, EntryFormat, Named, name_of
 
 BLOCKS_PATH = "/v1/cache/blocks"
@@ -66,13 +67,16 @@ class Puller:
         if self._session is not None:
             await self._session.close()
 
-    async def pull(self, peer: Peer, token_ids: Sequence[int], cache_salt: str | None) -> Pulled:
-        """Bring what is missing of a prompt, as far as the peer has it and it is worth it."""
+    async def pull(
+        self, peer: Peer, token_ids: Sequence[int], cache_salt: str | None, partition: str = UNNAMED
+    ) -> Pulled:
+        """Bring what is missing of a prompt, as far as the peer has it and it is worth it; `partition` pays."""
+        name = partial(self._holdings.prompt, token_ids, cache_salt=cache_salt, partition=partition)
         async with self._places:
-            prompt = await self._prompt(token_ids, cache_salt)
+            prompt = await self._engine.call(name)
             arrival = await self._bring(peer, prompt)
         if arrival.blocks:
-            prompt = await self._prompt(token_ids, cache_salt)
+            prompt = await self._engine.call(name)
         block_tokens = self._block_tokens
         self.outcomes[arrival.reason] += 1
         self.pulled_tokens += arrival.blocks * block_tokens
@@ -81,9 +85,6 @@ class Puller:
     @property
     def _block_tokens(self) -> int:
         return self._holdings.cache.hasher.block_tokens
-
-    async def _prompt(self, token_ids: Sequence[int], cache_salt: str | None) -> Prompt:
-        return await self._engine.call(partial(self._holdings.prompt, token_ids, cache_salt=cache_salt))
 
     async def _bring(self, peer: Peer, prompt: Prompt) -> Arrival:
         missing = len(prompt.keys) - prompt.held_blocks

@@ -130,7 +130,8 @@ async def pull(worker: Worker, puller: Puller, request: web.Request) -> web.Resp
         raise invalid("missing", "body.from", "Field required")
     peer = worker.exchange.peers.named(url)
     ids = await worker.prompts.read(read_prompt(fields), 0)
-    pulled = await puller.pull(peer, ids, read_cache_salt(fields.value("cache_salt")))
+    wish = read_cache_wish(fields, worker.settings.wire_limits.partitions)
+    pulled = await puller.pull(peer, ids, read_cache_salt(fields.value("cache_salt")), wish.partition)
     return json_answer({"object": "cache.pull", **pulled._asdict()})
 
 

@@ -183,6 +183,18 @@ async def test_a_full_pool_takes_what_fits(tmp_path):
             await second.worker.engine.call(second.worker.engine._engine.check_integrity)
 
 
+async def test_a_partition_pays_for_what_is_pulled(tmp_path):
+    """As it does for what is computed; one that there is not is refused."""
+    async with giver(tmp_path) as first:
+        await first.complete(PROMPT)
+        async with taker(tmp_path, first.url, "--cache-partition", "support=0.3:0.6") as second:
+            await pull(second, first.url, PROMPT, vllm_xargs={"cache_partition": "support"})
+            cached = {part.name: part.cached for part in second.worker.holdings.cache.pool.occupancy()}
+            assert cached == {"": 0, "support": 10}
+            body = {"from": first.url, "prompt": PROMPT, "vllm_xargs": {"cache_partition": "nobody"}}
+            assert (await second.post("/v1/cache/pull", body))[0] == 400
+
+
 async def test_the_same_pull_twice_at_once_stores_every_block_once(tmp_path):
     """The second one finds what the first one brought."""
     async with two_workers(tmp_path) as (first, second):
