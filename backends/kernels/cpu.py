@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from backends.kernels.build import build_library
-from backends.kernels.instruction_sets import InstructionSet, find_set, supported_sets
+from backends.kernels.instruction_sets import MATRIX_UNITS, InstructionSet, find_set, supported_sets
 from backends.kernels.interface import LayerCache, Rotation, StepContext
 from backends.kernels.reference import ReferenceKernels
 
@@ -48,13 +48,19 @@ class CpuKernels:
             self.instruction_set = instruction_set
             library = load_library(find_set(instruction_set))
         self.name = f"cpu-{self.instruction_set}"
-        self._parts = parts or 0
+        self.parts = parts or 0
+        self._library = library
         self._functions = {
             (name, dtype): find_function(library, f"{name}_{suffix}", arguments)
             for name, arguments in _ARGUMENTS.items()
             for dtype, suffix in _SUFFIXES.items()
         }
         self._reference = ReferenceKernels()
+
+    @property
+    def has_matrix_units(self) -> bool:
+        """Whether bfloat16 is multiplied on matrix units."""
+        return self.instruction_set == MATRIX_UNITS
 
     def add_rms_norm(self, residual: Tensor, update: Tensor | None, weight: Tensor, epsilon: float) -> Tensor:
         """See `Kernels.add_rms_norm`."""
@@ -80,7 +86,7 @@ class CpuKernels:
             return self._reference.paged_attention(query, cache, step)
         out = torch.empty(rows, heads * head_size, dtype=query.dtype)
         tensors = (out, cache.keys, cache.values, step.query_starts, step.sequence_tokens, step.block_tables)
-        sizes = (*step.block_tables.shape, heads, kv_heads, head_size, block_tokens, self._parts)
+        sizes = (*step.block_tables.shape, heads, kv_heads, head_size, block_tokens, self.parts)
         self._call("paged_attention", query, *map(address, tensors), *sizes)
         return out
 
@@ -90,6 +96,10 @@ class CpuKernels:
         out = torch.empty(rows, width // 2, dtype=gate_up.dtype)
         self._call("gated_silu", gate_up, address(out), rows, width // 2)
         return out
+
+    def function(self, name: str, arguments: Sequence[type]) -> Callable[..., None]:
+        """Another function of the library in use; AttributeError when this instruction set has none of that name."""
+        return find_function(self._library, name, arguments)
 
     def _call(self, name: str, first: Tensor, *arguments: float | None) -> None:
         """Call `name` for the dtype of `first`, its first argument, with torch's number of threads."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from backends.kernels.cpu import address, best_library, find_function
 from backends.kernels.huge_pages import HugePages
+from backends.kernels.instruction_sets import MATRIX_UNITS
 
 PANEL_OUTPUTS = 32
 """Outputs are packed in panels of so many, the last one filled up with zeros."""
@@ -35,29 +36,33 @@ def can_pack(weight: Tensor) -> bool:
     return fits and _functions() is not None
 
 
-def packed_linear(weight: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-    """The product with `weight` [out, in] plus `bias`, summed in float32, given as bfloat16 or float32.
+class PackedLinear:
+    """The product with a `weight` [out, in] plus `bias`, summed in float32, given as bfloat16 or float32.
 
     One copy of the weight serves any number of rows; `weight` itself is no longer needed. ValueError where
     `can_pack` is False.
     """
-    functions = _functions()
-    if functions is None or not can_pack(weight):
-        raise ValueError(f"a weight of shape {tuple(weight.shape)} in {weight.dtype} cannot be packed here")
-    outputs, inputs = weight.shape
-    packed = functions.memory.take(-(-outputs // PANEL_OUTPUTS) * PANEL_OUTPUTS * inputs)
-    functions.pack(address(weight.contiguous()), address(packed), inputs, outputs)
-    kept = None if bias is None else bias.contiguous()
-    multiply, packed_at = functions.multiply[out_dtype], address(packed)
-    bias_at = None if kept is None else address(kept)
 
-    def product(rows: Tensor, _alive: tuple[Tensor, Tensor | None] = (packed, kept)) -> Tensor:
-        out = torch.empty(rows.shape[0], outputs, dtype=out_dtype)
-        threads = torch.get_num_threads()
-        multiply(address(rows), packed_at, bias_at, address(out), rows.shape[0], inputs, outputs, threads)
+    def __init__(self, weight: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> None:
+        functions = _functions()
+        if functions is None or not can_pack(weight):
+            raise ValueError(f"a weight of shape {tuple(weight.shape)} in {weight.dtype} cannot be packed here")
+        self.outputs, self.inputs = weight.shape
+        self._packed = functions.memory.take(-(-self.outputs // PANEL_OUTPUTS) * PANEL_OUTPUTS * self.inputs)
+        functions.pack(address(weight.contiguous()), address(self._packed), self.inputs, self.outputs)
+        self._bias = None if bias is None else bias.contiguous()
+        self._multiply = functions.multiply[out_dtype]
+        self._out_dtype = out_dtype
+        self.packed_at = address(self._packed)
+        self.bias_at = None if self._bias is None else address(self._bias)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """[rows, in] bfloat16 → [rows, out]."""
+        count = rows.shape[0]
+        out = torch.empty(count, self.outputs, dtype=self._out_dtype)
+        sizes = (count, self.inputs, self.outputs, torch.get_num_threads())
+        self._multiply(address(rows), self.packed_at, self.bias_at, address(out), *sizes)
         return out
-
-    return product
 
 
 @cache
@@ -67,7 +72,7 @@ def _functions() -> _Functions | None:
         name, library = best_library()
     except OSError:
         return None
-    if name != "amx":
+    if name != MATRIX_UNITS:
         return None
     multiply = {
         dtype: find_function(library, f"multiply_{suffix}", _MULTIPLY)

@@ -19,9 +19,12 @@ _AVX2 = ("-mavx2", "-mfma", "-mf16c")
 _AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512")
 _AVX512_CAPABILITIES = ("avx512_f", "avx512_bw", "avx512_dq", "avx512_vl")
 
+MATRIX_UNITS = "amx"
+"""The set whose kernels multiply bfloat16 on matrix units."""
+
 INSTRUCTION_SETS = (
     InstructionSet(
-        "amx",
+        MATRIX_UNITS,
         (*_AVX512, "-mavx512bf16", "-mamx-tile", "-mamx-bf16"),
         (*_AVX512_CAPABILITIES, "avx512_bf16", "amx_tile", "amx_bf16"),
     ),

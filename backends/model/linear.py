@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from backends.kernels.cpu_linear import can_pack, packed_linear
+from backends.kernels.cpu_linear import PackedLinear, can_pack
 
 Linear = Callable[[Tensor], Tensor]
 """[rows, in] → [rows, out]."""
@@ -24,7 +24,7 @@ def make_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
     bfloat16 on a CPU is repacked once: for our own kernel on the matrix units, else for oneDNN where it takes it.
     """
     if can_pack(weight):
-        return packed_linear(weight, bias, torch.bfloat16)
+        return PackedLinear(weight, bias, torch.bfloat16)
     if weight.device.type == "cpu" and weight.dtype == torch.bfloat16 and can_prepack():
         return _prepacked(weight, bias)
     return lambda rows: functional.linear(rows, weight, bias)
@@ -36,7 +36,7 @@ def make_head(weight: Tensor) -> Linear:
     Rounded to bfloat16 they would count in eighths, with ties among the best.
     """
     if can_pack(weight):
-        return packed_linear(weight, None, torch.float32)
+        return PackedLinear(weight, None, torch.float32)
     multiply = make_linear(weight)
     if weight.dtype == torch.float32:
         return multiply

@@ -9,6 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from backends.kernels.cpu import MOST_HEAD_SIZE, CpuKernels
+from backends.kernels.cpu_layers import CpuLayers, PackedLayer
+from backends.kernels.cpu_linear import PackedLinear
 from backends.kernels.interface import Kernels, LayerCache, Rotation, StepContext
 from backends.model.config import LlamaConfig
 from backends.model.linear import Linear, make_head, make_linear
@@ -46,6 +49,7 @@ class Llama:
         self._layers = tuple(_prepared(layer, tally) for layer in weights.layers)
         self.size_bytes = tally.size_bytes
         self.identity = tally.identity
+        self._cpu_layers = _in_one_call(self._layers, config, kernels)
         self._final_norm = weights.final_norm
         self._head = make_head(weights.head)
 
@@ -57,7 +61,10 @@ class Llama:
         kernels, epsilon = self.kernels, self.config.norm_epsilon
         rotation = self._rotation(step.positions)
         residual = self._embedding[step.token_ids].float()
-        update: Tensor | None = None
+        if self._cpu_layers is not None:
+            update = self._cpu_layers.run(residual, rotation, step, caches)
+            return self._logits(residual, update, step.sample_rows)
+        update = None
         for layer, cache in zip(self._layers, caches, strict=True):
             hidden = kernels.add_rms_norm(residual, update, layer.attention_norm, epsilon)
             qkv = self._with_head_norms(layer.qkv(hidden), layer.head_norms)
@@ -110,6 +117,19 @@ class _Tally:
     def identity(self) -> str:
         """The same for the same shape and weights: a digest over both, of every tensor a sample."""
         return self._digest.hexdigest()
+
+
+def _in_one_call(layers: tuple[_Layer, ...], config: LlamaConfig, kernels: Kernels) -> CpuLayers | None:
+    """All layers as one function, where the CPU's matrix units take every product; None elsewhere."""
+    if not isinstance(kernels, CpuKernels) or not kernels.has_matrix_units or config.head_size > MOST_HEAD_SIZE:
+        return None
+    packed = []
+    for layer in layers:
+        products = (layer.qkv, layer.attention_output, layer.gate_up, layer.down)
+        if layer.head_norms is not None or not all(isinstance(product, PackedLinear) for product in products):
+            return None
+        packed.append(PackedLayer(*layer[:-1]))
+    return CpuLayers(kernels, packed, heads=config.heads, epsilon=config.norm_epsilon)
 
 
 def _prepared(weights: LayerWeights, tally: _Tally) -> _Layer:

@@ -57,6 +57,16 @@ inline void read_query(const Step<bf16>& step, const Task& task, MatrixRoom& roo
     }
 }
 
+// Asks for the keys and values of a tile while the one before it is computed.
+inline void ask_ahead(const Step<bf16>& step, const Task& task, int64_t start) {
+  if (start >= task.end_key) return;
+  Slots<bf16> slots(step, task, start);
+  for (int64_t j = std::min(MATRIX_KEYS, task.end_key - start); j > 0; j--) {
+    const int64_t offset = slots.next();
+    prefetch(step.keys + offset, step.size), prefetch(step.values + offset, step.size);
+  }
+}
+
 // Copies the keys, and turns the values so that an element's values follow each other. Past `count` lie zeros: what
 // the cache holds there is never read.
 inline void read_cache(const Step<bf16>& step, Slots<bf16> slots, int64_t count, int64_t padded, MatrixRoom& room) {
@@ -186,6 +196,7 @@ inline void attend_matrix(const Step<bf16>& step, const Task& task, MatrixRoom& 
       masked |= visible < count;
     }
     read_cache(step, Slots<bf16>(step, task, start), count, padded, room);
+    ask_ahead(step, task, start + MATRIX_KEYS);
     attend_keys(room, padded, masked, step.scale() * 1.44269504f, step.size, tiles, out);
   }
   for (int64_t c = 0; c < task.columns(); c++) out.largest[c] *= step.scale();

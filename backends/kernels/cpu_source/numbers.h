@@ -8,14 +8,14 @@
 #include <cstring>
 #include <limits>
 
-namespace {
-
-constexpr float INFINITE = std::numeric_limits<float>::infinity();
-
 // bfloat16 is stored as its 16 bits; all arithmetic is float32.
 struct bf16 {
   uint16_t bits;
 };
+
+namespace {
+
+constexpr float INFINITE = std::numeric_limits<float>::infinity();
 
 inline float load(float value) { return value; }
 
