@@ -12,7 +12,7 @@ from typing import NamedTuple
 from backends.hashing import BlockKey
 
 FOLDERS = (Path(__file__).parent / "data", Path(__file__).parents[1] / "tests" / "data" / "traces")
-CLAUDE_SESSIONS = 60
+CLAUDE_SESSIONS = 25
 SESSION_SPACING_SECONDS = 30.0
 RAGPULSE_PARTS = (  # the true order within a prompt
     ("sys_prompt", "1_sys_prompt", "sys_prompt_id"),
@@ -90,7 +90,7 @@ def ragpulse() -> Trace:
         ]
         blocks = (tuple(tokens[start : start + 64]) for start in range(0, len(tokens) - 63, 64))
         requests.append(Recorded(float(row["timestamp"]), len(tokens), chains.follow(blocks)))
-    return Trace(64, requests)
+    return Trace(64, sorted(requests, key=lambda request: request.seconds))
 
 
 def _lengths(file: str, name: str) -> dict[int, int]:

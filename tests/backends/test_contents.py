@@ -1,4 +1,4 @@
-"""What the block pool has cached, and what it tells its journal: first copies, last copies, what is about to be lost."""
+"""What the pool has cached, and what it tells its journal: first copies, last copies, what is about to be lost."""
 
 from __future__ import annotations
 
