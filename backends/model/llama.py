@@ -62,9 +62,9 @@ class Llama:
         rotation = self._rotation(step.positions)
         residual = self._embedding[step.token_ids].float()
         if self._cpu_layers is not None:
-            update = self._cpu_layers.run(residual, rotation, step, caches)
-            return self._logits(residual, update, step.sample_rows)
-        update = None
+            last_update = self._cpu_layers.run(residual, rotation, step, caches)
+            return self._logits(residual, last_update, step.sample_rows)
+        update: Tensor | None = None
         for layer, cache in zip(self._layers, caches, strict=True):
             hidden = kernels.add_rms_norm(residual, update, layer.attention_norm, epsilon)
             qkv = self._with_head_norms(layer.qkv(hidden), layer.head_norms)
@@ -123,13 +123,19 @@ def _in_one_call(layers: tuple[_Layer, ...], config: LlamaConfig, kernels: Kerne
     """All layers as one function, where the CPU's matrix units take every product; None elsewhere."""
     if not isinstance(kernels, CpuKernels) or not kernels.has_matrix_units or config.head_size > MOST_HEAD_SIZE:
         return None
-    packed = []
-    for layer in layers:
-        products = (layer.qkv, layer.attention_output, layer.gate_up, layer.down)
-        if layer.head_norms is not None or not all(isinstance(product, PackedLinear) for product in products):
-            return None
-        packed.append(PackedLayer(*layer[:-1]))
+    packed = [layer for layer in map(_packed, layers) if layer is not None]
+    if len(packed) < len(layers):
+        return None
     return CpuLayers(kernels, packed, heads=config.heads, epsilon=config.norm_epsilon)
+
+
+def _packed(layer: _Layer) -> PackedLayer | None:
+    every = (layer.qkv, layer.attention_output, layer.gate_up, layer.down)
+    products = [product for product in every if isinstance(product, PackedLinear)]
+    if len(products) < len(every) or layer.head_norms is not None:
+        return None
+    qkv, attention_output, gate_up, down = products
+    return PackedLayer(layer.attention_norm, qkv, attention_output, layer.mlp_norm, gate_up, down)
 
 
 def _prepared(weights: LayerWeights, tally: _Tally) -> _Layer:
