@@ -34,8 +34,9 @@ class WritePolicy(Enum):
 class TieredOffload:
     """An `Offload` and a `Journal`. Engine thread only, but for `stats`.
 
-    With `write-through` every tier gets a copy when a block becomes findable. Otherwise the host tier gets it when the
-    pool gives it up, and the tiers below when the host tier does; without a host tier they get it from the pool.
+    With `write-through` every tier gets a copy when a block becomes findable. With every policy the host tier gets
+    what it lacks when the pool gives it up, and the tiers below when the host tier does; without a host tier they get
+    it from the pool.
 
     Blocks are read one at a time: that costs no more than many at once, since each is copied into memory of its own.
     """
@@ -137,10 +138,8 @@ class TieredOffload:
 
     def overwritten(self, key: BlockKey, block_id: int) -> None:
         """See `Journal.overwritten`."""
-        if self._policy is WritePolicy.WRITE_THROUGH:
-            return
         block = Named(key, name_of(key))
-        if self._policy is WritePolicy.WRITE_BACK or self._sightings.hits(block.name) >= SELECTED_HITS:
+        if self._policy is not WritePolicy.SELECTIVE or self._sightings.hits(block.name) >= SELECTED_HITS:
             self._copy(block, block_id, () if self._host else self._slow)
 
     def removed(self, key: BlockKey) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 WEIGHT = 0.2
 """Of the newest measurement in a moving average."""
 
-FEWEST_PREFILL_TOKENS = 64
+FEWEST_PREFILL_TOKENS = 128
 """A step of fewer tokens is mostly decoding, which says nothing about prefill."""
 
 START_PREFILL_TOKENS_PER_SECOND = 500.0

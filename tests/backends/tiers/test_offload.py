@@ -131,6 +131,16 @@ def test_write_through_copies_everywhere_when_it_is_computed(tmp_path: Path):
     assert offload.memory.reads == reads
 
 
+def test_write_through_copies_again_what_a_tier_dropped_meanwhile():
+    """A block that the pool kept in use for long may be the host tier's oldest."""
+    offload, blocks = build_offload(build_host(2), policy="write-through"), build_chain(4)
+    offload.memory.hold(blocks)
+    for block_id, block in enumerate(blocks, 1):
+        offload.stored(block.key, block_id)
+    offload.overwritten(blocks[0].key, 1)
+    assert contents(offload.fetch("a", keys_of(blocks))) == payloads_of(blocks[:1])
+
+
 def test_write_back_reads_nothing_before_it_must():
     """Most blocks of a busy pool are never given up."""
     offload, blocks = build_offload(build_host()), build_chain(3)
