@@ -40,8 +40,9 @@ fix: $(STAMP) ## what ruff can mend by itself
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(STAMP) ## write docs/configuration.md and docs/metrics.md from the tables in the code
+docs: $(STAMP) ## write docs/configuration.md, docs/metrics.md and the options in docs/worker.md from the code
 	$(BIN)/python -m gateway.docs
+	$(BIN)/python -m backends.arguments.document docs/worker.md
 
 render: $(STAMP) ## print the Kubernetes manifests of the vLLM overlay
 	kubectl kustomize deploy/k8s/overlays/vllm

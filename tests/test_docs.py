@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from backends.metrics import WorkerMetrics
 from gateway.cli import COMMANDS
 from gateway.metrics import METRICS, PREFIX
 from router.policy import REASONS
@@ -53,7 +54,8 @@ def test_every_make_target_in_the_documents_is_one():
 
 def test_every_metric_in_the_documents_is_exposed():
     """An operator who follows the first page finds the series."""
-    metrics = {f"{PREFIX}{row.name}" for row in METRICS}
+    worker = WorkerMetrics("m", 4096, {})
+    metrics = {f"{PREFIX}{row.name}" for row in METRICS} | {family.name for family in worker.registry.collect()}
     assert {HISTOGRAM_SUFFIX.sub("", name) for name in named(r"`(homing_[a-z_]+)")} <= metrics
 
 

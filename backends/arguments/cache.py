@@ -10,7 +10,7 @@ from backends.eviction import EVICTION_POLICIES
 
 def add_cache_options(group: argparse._ArgumentGroup) -> None:
     """Add them to their group."""
-    group.add_argument("--block-size", type=positive, default=16, metavar="TOKENS")
+    group.add_argument("--block-size", type=positive, default=16, metavar="TOKENS", help="tokens in a block")
     group.add_argument("--enable-prefix-caching", action=OnOff, default=True, help="reuse blocks of equal prefixes")
     group.add_argument(
         "--gpu-memory-utilization",

@@ -35,7 +35,7 @@ def add_server_options(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         help="most alternatives to a token that a request may ask for; -1 is no bound",
     )
-    group.add_argument("--max-body-bytes", type=positive, default=64 * MIB, metavar="BYTES")
+    group.add_argument("--max-body-bytes", type=positive, default=64 * MIB, metavar="BYTES", help="413 beyond")
     group.add_argument("--shutdown-timeout", type=seconds, default=30.0, metavar="SECONDS", help="drain after SIGTERM")
     group.add_argument("--max-num-queued-reqs", type=positive, metavar="N", help="503 when so many wait")
     group.add_argument("--max-num-queued-tokens", type=positive, metavar="N", help="503 when so many tokens wait")
