@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 
 from backends.engine import Engine
+from backends.events.journal import EventJournal
+from backends.journal import together
 from backends.tiers.disk import DiskTier
 from backends.tiers.disk_files import BlockFiles
 from backends.tiers.host import HostTier
@@ -29,6 +31,7 @@ class TieredEngine:
         disk_blocks: int = 1000,
         policy: str = "write-back",
         more_tiers=(),
+        events: EventJournal | None = None,
         **changes,
     ) -> None:
         self.runner = changes.pop("runner", None) or SlotRunner()
@@ -54,11 +57,15 @@ class TieredEngine:
             block_tokens=BLOCK_TOKENS,
             clock=time.monotonic,
             news=self.news,
-            journal=self.notes,
+            journal=self.notes if events is None else events.tiers,
         )
         changes = {"num_blocks": 20, "block_tokens": BLOCK_TOKENS, "max_model_tokens": 60, **changes}
         self.engine: Engine = build_engine(
-            self.runner, offload=self.offload, journal=self.offload, clock=time.monotonic, **changes
+            self.runner,
+            offload=self.offload,
+            journal=together(*([] if events is None else [events]), self.offload),
+            clock=time.monotonic,
+            **changes,
         )
 
     def check_integrity(self) -> None:
