@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
@@ -15,6 +16,8 @@ from backends.holdings import Holdings
 from backends.journal import Journal, NoJournal
 from backends.types import GenerationRequest
 from router.core import Json
+
+logger = logging.getLogger("homing.worker")
 
 Watch = Callable[[EngineStats], None]
 
@@ -50,6 +53,8 @@ class EventService:
         """EventsError when the sockets cannot be had."""
         if self._publisher is not None:
             self._publisher.start()
+            config = self._publisher.config
+            logger.info("KV events at %s, repeated at %s", config.endpoint, config.replay_endpoint or "no endpoint")
 
     def stop(self) -> None:
         """Send the last events and end."""
@@ -86,7 +91,10 @@ NO_EVENTS = EventService()
 def build_events(options: argparse.Namespace) -> EventService:
     """What the options ask for."""
     config: EventsConfig | None = options.kv_events_config
-    if config is None or not config.publishes or not options.enable_prefix_caching:
+    if config is None or not config.publishes:
+        return NO_EVENTS
+    if not options.enable_prefix_caching:
+        logger.warning("No KV events: there are none without --enable-prefix-caching")
         return NO_EVENTS
     publisher = EventPublisher(
         config, encoding=Encoding(options.kv_events_encoding), replay_topic=options.kv_events_replay_topic

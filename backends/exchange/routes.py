@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 from aiohttp import web
@@ -15,7 +17,7 @@ from backends.api_errors import ApiError, BadRequestError, invalid
 from backends.cache_fields import LONGEST_SECONDS, read_cache_wish
 from backends.exchange.block_stream import Head, encode_head
 from backends.exchange.cache_map import Seen, build_map, look, slices
-from backends.exchange.pull import BATCH_BYTES, BLOCKS_PATH, CANDIDATES, Puller
+from backends.exchange.pull import BATCH_BYTES, BLOCKS_PATH, CANDIDATES, TOTAL_SECONDS, Puller
 from backends.hashing import TOKEN_BYTES, BlockKey
 from backends.http_bodies import json_answer, read_json
 from backends.openai_wire import chat_source, completion_prompts, read_cache_salt
@@ -143,31 +145,38 @@ async def give_blocks(worker: Worker, token_digest: bytes, request: web.Request)
         raise ForbiddenError("Blocks are only given to peers; the token is not the one of --peer-token-file.")
     hashes = [_digest(text, "hash") for text in request.query.get("hash", "").split(",")[:CANDIDATES]]
     after = _digest(request.query.get("after", ""), "after")
-    with worker.exchange.giving():
-        chain = await worker.engine.call(partial(worker.holdings.chain, hashes, after))
-        return await _stream(worker, chain, request)
+    with worker.exchange.giving():  # a peer that does not read is left after as long as it would wait itself
+        async with asyncio.timeout(TOTAL_SECONDS):
+            return await _give(worker, hashes, after, request)
 
 
-async def _stream(worker: Worker, chain: Sequence[BlockKey], request: web.Request) -> web.StreamResponse:
-    """Head and entries; the stream ends early, and so is recognised as cut off, when a block went meanwhile."""
+async def _give(worker: Worker, hashes: Sequence[bytes], after: bytes, request: web.Request) -> web.StreamResponse:
+    """Head and entries, or as many of them as the peer stays for."""
     holdings = worker.holdings
+    chain = await worker.engine.call(partial(holdings.chain, hashes, after))
     payload_bytes = await worker.engine.call(lambda: holdings.payload_bytes)
     entries = EntryFormat(holdings.kv_digest, worker.settings.block_tokens * TOKEN_BYTES, payload_bytes)
     response = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
-    await response.prepare(request)
-    await response.write(encode_head(Head(entries.config_digest, entries.entry_bytes, len(chain))))
+    with suppress(ConnectionResetError):
+        await response.prepare(request)
+        await response.write(encode_head(Head(entries.config_digest, entries.entry_bytes, len(chain))))
+        await _send(worker, chain, entries, response)
+        await response.write_eof()
+    return response
+
+
+async def _send(worker: Worker, chain: Sequence[BlockKey], entries: EntryFormat, response: web.StreamResponse) -> None:
+    """Read and write some at a time; it ends early, and so is recognised as cut off, when a block went meanwhile."""
     batch = max(1, BATCH_BYTES // entries.entry_bytes)
     for start in range(0, len(chain), batch):
         keys = chain[start : start + batch]
-        payloads = await worker.engine.call(partial(holdings.read, keys))
+        payloads = await worker.engine.call(partial(worker.holdings.read, keys))
         for key, payload in zip(keys, payloads, strict=False):
             await response.write(entries.seal(Named(key, name_of(key)), payload))
             await response.write(payload)
         worker.exchange.given_blocks += len(payloads)
         if len(payloads) < len(keys):
             break
-    await response.write_eof()
-    return response
 
 
 def _ttl(fields: Fields) -> float | None:

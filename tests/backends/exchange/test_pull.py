@@ -20,7 +20,7 @@ from tests.backends.exchange.exchange_builders import (
     taker,
     two_workers,
 )
-from tests.backends.server_builders import RunningWorker
+from tests.backends.server_builders import RunningWorker, until
 
 PROMPT = list(range(1, 42))
 """Ten full blocks of four, and a token."""
@@ -205,7 +205,41 @@ async def test_the_same_pull_twice_at_once_stores_every_block_once(tmp_path):
         assert cached.count == cached.digests_count == 10
 
 
-Write = Callable[[asyncio.StreamWriter, bytes], None]
+async def test_a_block_that_goes_while_it_is_sent_cuts_the_stream_off(tmp_path, monkeypatch):
+    """The giver evicts in the middle: what came before is used, and nothing else is believed."""
+    monkeypatch.setattr("backends.exchange.routes.BATCH_BYTES", 1)
+    async with two_workers(tmp_path) as (first, second):
+        await first.complete(PROMPT)
+        holdings = first.worker.holdings
+        chain = holdings.prompt(PROMPT, cache_salt=None)
+        read, pool = holdings.read, holdings.cache.pool
+
+        def read_and_lose(keys):
+            if keys[0].digest == chain.keys[6].digest:
+                found = pool.find(chain.keys[6], chain.keys[5])
+                pool.evict([found[0]])
+            return read(keys)
+
+        monkeypatch.setattr(holdings, "read", read_and_lose)
+        answer = await pull(second, first.url, PROMPT)
+        assert (answer["pulled_tokens"], answer["reason"]) == (24, "truncated")
+
+
+async def test_a_peer_that_leaves_frees_its_place(tmp_path):
+    """The giver goes on, and serves the next one."""
+    async with giver(tmp_path) as first:
+        await first.complete(PROMPT)
+        question = {"hash": "00" * 32, "after": "00" * 32}
+        for _ in range(10):
+            response = await first.client.get(
+                BLOCKS_PATH, params=question, headers={"Authorization": f"Bearer {TOKEN}"}
+            )
+            response.close()
+
+        async def free() -> bool:
+            return first.worker.exchange.serving == 0
+
+        await until(free, "a place was never given back")
 
 
 @asynccontextmanager
