@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
+from backends.block_size import resolve_block_size
 from backends.engine_config import EngineConfig
 from backends.hashing import unpack
 from backends.memory import DEFAULT_UTILIZATION, KvBudget, blocks_for, plan_kv
@@ -51,6 +52,8 @@ class Loaded(NamedTuple):
 def load(options: argparse.Namespace) -> Loaded:
     """What the options ask for; StartError when it cannot be had."""
     try:
+        block_tokens = resolve_block_size(options.block_size, options.request_profile)
+        options = argparse.Namespace(**{**vars(options), "block_size": block_tokens})
         return _simulated(options) if options.simulated else _model(options)
     except ModuleNotFoundError as error:
         raise StartError(f"{error.name} is missing: pip install 'homing[worker]', or try --simulated") from error

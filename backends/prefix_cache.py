@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from backends.block_pool import BlockPool
 from backends.hashing import BlockHasher, BlockKey, pack, same_chain
 from backends.prefix_statistics import PrefixStatistics
+from backends.request_profile import RequestRecorder
 from backends.retention import Retention
 from backends.sequence import Sequence
 
@@ -17,7 +18,8 @@ class PrefixCache:
     """Gives sequences their blocks, and lets them share the full blocks of equal beginnings.
 
     A block is findable only after the step that computed it, so nobody reads what is not written yet. A growing
-    sequence takes blocks for up to `ahead_tokens` more than it needs, while more than `spare_blocks` stay free.
+    sequence takes blocks for up to `ahead_tokens` more than it needs, while more than `spare_blocks` stay free. What
+    is admitted for the first time is told to `profile`, where there is one.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class PrefixCache:
         self._ahead_tokens = ahead_tokens
         self._spare_blocks = spare_blocks
         self._now = 0.0
+        self.profile: RequestRecorder | None = None
 
     def tick(self, now: float) -> None:
         """A step begins: `now` is what retention counts from until the next one."""
@@ -108,6 +111,8 @@ class PrefixCache:
         sequence.cached_tokens = sequence.computed_tokens
         if self.enabled and sequence.reads_cache:
             self.statistics.record(len(sequence.token_ids), sequence.computed_tokens)
+            if self.profile is not None:
+                self.profile.record(self._name_blocks(sequence).digest, pack(sequence.token_ids))
 
     def restored(self, sequence: Sequence, blocks: int) -> None:
         """The next `blocks` blocks of an admitted sequence hold their K/V: they came from elsewhere."""

@@ -22,6 +22,7 @@ from backends.metrics import WorkerMetrics
 from backends.metrics.residency import BlockResidency
 from backends.openai_wire import WireLimits
 from backends.prompt_ids import PromptReader
+from backends.request_profile import RequestRecorder
 from backends.serving import ServerSettings, Worker
 from backends.tiers.interface import Offload
 from backends.tiers.metrics import TierCollector
@@ -37,7 +38,7 @@ def build_worker(options: argparse.Namespace, loaded: Loaded, pulse: Pulse) -> W
     """Everything wired, nothing started but the tiers. StartError for options that do not go together."""
     try:
         return _worker(options, loaded, pulse)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise StartError(str(error)) from error
 
 
@@ -72,6 +73,8 @@ def _worker(options: argparse.Namespace, loaded: Loaded, pulse: Pulse) -> Worker
         journal=together(events.journal, exchange.journal, *watching),
         offload=offload,
     )
+    if options.record_request_profile is not None:
+        engine.cache.profile = RequestRecorder(options.record_request_profile)
     admission = Admission(options.max_num_queued_reqs, options.max_num_queued_tokens)
     prompts = PromptReader(loaded.text, max_model_tokens=config.max_model_tokens, vocab_size=loaded.runner.vocab_size)
     async_engine = AsyncEngine(engine, admission=admission, watch=events.before(metrics_and_pulse))

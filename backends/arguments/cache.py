@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from backends.arguments.values import OnOff, fraction, positive, share
+from backends.block_size import AUTO
 from backends.eviction import EVICTION_POLICIES
 
 
 def add_cache_options(group: argparse._ArgumentGroup) -> None:
     """Add them to their group."""
-    group.add_argument("--block-size", type=positive, default=16, metavar="TOKENS", help="tokens in a block")
+    group.add_argument(
+        "--block-size",
+        type=_block_size,
+        default=16,
+        metavar="TOKENS",
+        help=f"tokens in a block; {AUTO} chooses 8, 16, 32 or 64 by --request-profile and says why",
+    )
+    group.add_argument("--request-profile", type=Path, metavar="PATH", help=f"a recorded load, for --block-size {AUTO}")
+    group.add_argument(
+        "--record-request-profile",
+        type=Path,
+        metavar="PATH",
+        help="write how long the first 20,000 prompts are and how much of each an earlier one had; no text",
+    )
     group.add_argument("--enable-prefix-caching", action=OnOff, default=True, help="reuse blocks of equal prefixes")
     group.add_argument(
         "--gpu-memory-utilization",
@@ -57,3 +72,7 @@ def add_cache_options(group: argparse._ArgumentGroup) -> None:
         default=True,
         help="a request whose next blocks another one is computing waits for them",
     )
+
+
+def _block_size(text: str) -> int | str:
+    return text if text == AUTO else positive(text)
