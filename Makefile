@@ -10,11 +10,11 @@ STAMP  := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help demo test lint fix bench bench-eviction bench-tiers docs render follow clean
+.PHONY: help demo test worker-operations worker-equality lint fix bench bench-eviction bench-tiers docs render follow clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 $(STAMP): pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +29,12 @@ demo: $(STAMP) ## one gateway, three real workers, the same load under round_rob
 
 test: $(STAMP) ## every test, with coverage of router/ and gateway/
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered --cov-fail-under=85
+
+worker-operations: $(STAMP) ## 200,000 random operations on the worker's cache and as many calls on its engine
+	HOMING_TEST_OPERATIONS=200000 $(BIN)/python -m pytest -n 2 tests/backends/test_cache_machine.py tests/backends/test_random_engine.py
+
+worker-equality: $(STAMP) ## 500 prompts with shared heads through the real model, cache on and off (half an hour)
+	HOMING_TEST_PROMPTS=500 $(BIN)/python -m pytest -s -n 0 tests/backends/test_shared_heads.py
 
 lint: $(STAMP) ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
