@@ -80,7 +80,7 @@ class Llama:
             return qkv
         config = self.config
         *parts, values = torch.split(qkv, [config.query_size, config.kv_size, config.kv_size], dim=1)
-        heads = [part.reshape(-1, config.head_size).float() for part in parts]
+        heads = [part.reshape(-1, config.head_size).float().contiguous() for part in parts]
         normed = [
             self.kernels.add_rms_norm(rows, None, weight, config.norm_epsilon).view(len(qkv), -1)
             for rows, weight in zip(heads, norms, strict=True)

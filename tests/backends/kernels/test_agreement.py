@@ -72,7 +72,7 @@ def error(got: Tensor, want: Tensor) -> float:
     return float((got.double() - want.double()).abs().max())
 
 
-@pytest.mark.parametrize("seed", range(18))
+@pytest.mark.parametrize("seed", range(12))
 def test_random_ragged_batches_agree(seed: int):
     """Over permuted block tables with NaN in whatever is unused, every implementation gives the definition's result."""
     case = poison(build_random_case(seed))

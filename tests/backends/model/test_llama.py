@@ -165,6 +165,16 @@ def test_head_norms_are_each_head_s_own(kernels: Kernels, tokens: int):
     assert (got.view_as(scaled) - scaled).abs().max() < 1e-6
 
 
+def test_a_single_normed_key_head_is_a_row_of_its_own():
+    """Alone it is a slice of the product with gaps between its rows, which no kernel takes: it is copied first."""
+    config = replace(TINY, heads=6, kv_heads=1)
+    qkv, norm = torch.randn(5, config.qkv_size), torch.ones(config.head_size)
+    weights = build_weights(config)
+    plain, best = (Llama(config, weights, kernels) for kernels in (ReferenceKernels(), choose_kernels()))
+    want = plain._with_head_norms(qkv, (norm, norm))
+    assert (best._with_head_norms(qkv, (norm, norm)) - want).abs().max() < 1e-6
+
+
 def test_a_model_is_known_by_its_shape_and_its_weights():
     """Cached keys and values of one model must not be taken for another's."""
     weights = build_weights()
