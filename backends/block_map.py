@@ -38,9 +38,13 @@ class BlockMap:
         found = self._blocks.get(key.digest)
         if found is None:
             return None
-        for block in (found,) if isinstance(found, Block) else found.values():
-            if _is(block, key, parent):
-                return block
+        if isinstance(found, Block):
+            if _is(found, key, parent):
+                return found
+        else:
+            for block in found.values():
+                if _is(block, key, parent):
+                    return block
         self.collisions += 1
         return None
 

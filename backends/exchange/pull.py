@@ -87,6 +87,8 @@ class Puller:
         return self._holdings.cache.hasher.block_tokens
 
     async def _bring(self, peer: Peer, prompt: Prompt) -> Arrival:
+        if not self._holdings.cache.enabled:
+            return Arrival(0, "no_prefix_cache")
         missing = len(prompt.keys) - prompt.held_blocks
         if not missing:
             return Arrival(0, "nothing_missing")

@@ -195,6 +195,16 @@ async def test_a_partition_pays_for_what_is_pulled(tmp_path):
             assert (await second.post("/v1/cache/pull", body))[0] == 400
 
 
+async def test_without_a_prefix_cache_nothing_is_pulled(tmp_path):
+    """There is nowhere to put it."""
+    async with giver(tmp_path) as first:
+        await first.complete(PROMPT)
+        async with taker(tmp_path, first.url, "--no-enable-prefix-caching") as second:
+            answer = await pull(second, first.url, PROMPT)
+            assert (answer["pulled_tokens"], answer["reason"]) == (0, "no_prefix_cache")
+            assert second.worker.holdings.cache.pool.cached_blocks_count == 0
+
+
 async def test_the_same_pull_twice_at_once_stores_every_block_once(tmp_path):
     """The second one finds what the first one brought."""
     async with two_workers(tmp_path) as (first, second):
