@@ -12,6 +12,7 @@ from backends.model.llama import Llama
 from backends.sampler_outcomes import outcomes
 from backends.step_tensors import build_step
 from backends.types import Batch, Outcome
+from backends.warm_up import idle_steps
 
 
 class TorchRunner:
@@ -53,9 +54,17 @@ class TorchRunner:
         return block_bytes(self.model.config, self.model.dtype, block_tokens)
 
     def allocate(self, num_blocks: int, block_tokens: int) -> None:
-        """Make room for `num_blocks` blocks; what an earlier call made is dropped."""
+        """Make room for `num_blocks` blocks; what an earlier call made is dropped. A GPU's kernels are compiled too."""
         model = self.model
         self._cache = KvCache(model.config, model.dtype, num_blocks, block_tokens, model.device)
+        if model.device != "cpu":
+            self.warm_up()
+
+    @torch.inference_mode()
+    def warm_up(self) -> None:
+        """Compute steps of every layout, over block 0; see `backends.warm_up`."""
+        for step in idle_steps(self.cache.block_tokens, self.model.device):
+            self.model.forward(step, self.cache.layers)
 
     @torch.inference_mode()
     def execute(self, batch: Batch) -> list[Outcome]:
