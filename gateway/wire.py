@@ -20,7 +20,7 @@ MAX_DEPTH: Final = 64
 """Deepest nesting of a request body, the outermost object being 1."""
 
 DECIDED: Final = frozenset(
-    (
+    [
         "model",
         "messages",
         "prompt",
@@ -37,7 +37,7 @@ DECIDED: Final = frozenset(
         "add_generation_prompt",
         "chat_template_kwargs",
         "documents",
-    )
+    ]
 )
 """Keys the gateway decides on; a second one of the same name is refused, whatever its spelling."""
 

@@ -12,6 +12,11 @@ from backends.eviction import EVICTION_POLICIES
 
 def add_cache_options(group: argparse._ArgumentGroup) -> None:
     """Add them to their group."""
+    _add_sizes(group)
+    _add_policies(group)
+
+
+def _add_sizes(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--block-size",
         type=_block_size,
@@ -40,6 +45,9 @@ def add_cache_options(group: argparse._ArgumentGroup) -> None:
         default="sha256",
         help="names of blocks: our own, or vLLM's byte for byte (from 0.31 on), four times slower",
     )
+
+
+def _add_policies(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--eviction-policy",
         choices=list(EVICTION_POLICIES),

@@ -18,11 +18,11 @@ from aiohttp import web
 from backends.arguments import parse_arguments
 from backends.loading import SIMULATED_END_ID, SIMULATED_VOCABULARY, load
 from backends.log_line import Pulse
-from backends.wiring import build_worker
 from backends.server import build_runner
 from backends.serving import Worker
 from backends.simulated import SimulatedRunner, Timing
 from backends.types import Batch, SampledToken
+from backends.wiring import build_worker
 
 FIXTURES = Path(__file__).parents[1] / "data" / "fixtures" / "vllm-0.32"
 CHAT = "/v1/chat/completions"
