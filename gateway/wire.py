@@ -19,26 +19,11 @@ from router.core import Json, PromptSource
 MAX_DEPTH: Final = 64
 """Deepest nesting of a request body, the outermost object being 1."""
 
-DECIDED: Final = frozenset(
-    [
-        "model",
-        "messages",
-        "prompt",
-        "stream",
-        "stream_options",
-        "cache_salt",
-        "vllm_xargs",
-        "tools",
-        "max_tokens",
-        "max_completion_tokens",
-        "user",
-        "session_id",
-        "prompt_cache_key",
-        "add_generation_prompt",
-        "chat_template_kwargs",
-        "documents",
-    ]
-)
+DECIDED: Final = frozenset((
+    "model", "messages", "prompt", "stream", "stream_options", "cache_salt", "vllm_xargs", "tools", "max_tokens",
+    "max_completion_tokens", "user", "session_id", "prompt_cache_key", "add_generation_prompt", "chat_template_kwargs",
+    "documents",
+))  # fmt: skip
 """Keys the gateway decides on; a second one of the same name is refused, whatever its spelling."""
 
 PARTITION: Final = "cache_partition"
