@@ -181,12 +181,14 @@ class Follower:
 class Subscriber:
     """A follower on real sockets."""
 
-    def __init__(self, endpoint: str, replay_endpoint: str, picture: Picture | None = None, topic: str = "") -> None:
+    def __init__(
+        self, endpoint: str, replay_endpoint: str, picture: Picture | None = None, *, topic: str = "", hwm: int = 0
+    ) -> None:
         self.follower = Follower(picture or Picture())
         self._context = zmq.Context()
         self._replay_endpoint = replay_endpoint
         self.socket = self._context.socket(zmq.SUB)
-        self.socket.set_hwm(0)
+        self.socket.set_hwm(hwm)
         self.socket.setsockopt_string(zmq.SUBSCRIBE, topic)
         self.socket.connect(endpoint)
 

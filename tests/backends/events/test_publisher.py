@@ -12,7 +12,7 @@ import pytest
 import zmq
 
 from backends.events.publisher import EventPublisher, EventsError, binds
-from backends.events.wire import REPLAY_END, Encoding
+from backends.events.wire import REPLAY_END, Encoding, Removed
 from tests.backends.events.consumer import IncompleteError, Subscriber
 from tests.backends.events.event_builders import FREE_PORT, build_config, publish_removals, running_publisher
 
@@ -141,6 +141,24 @@ def test_a_late_joiner_is_repaired_by_a_replay():
             assert last >= 20
             assert subscriber.follower.expected == last + 2
             assert subscriber.follower.repaired == last + 1
+        finally:
+            subscriber.close()
+
+
+def test_what_a_slow_subscriber_lost_is_repaired():
+    """Trap 15: beyond the high-water mark PUB drops without a word; the next number tells, the replay has it all."""
+    with running_publisher(hwm=2) as publisher:
+        subscriber = Subscriber(publisher.config.endpoint, publisher.config.replay_endpoint, hwm=1)
+        try:
+            before = joined(publisher, subscriber.socket) + 1  # these went past the follower
+            for _ in range(600):
+                publisher.publish([Removed(list(range(1 << 33, (1 << 33) + 2000)))])  # 18 KB: more than buffers hold
+            until(lambda: len(replayed(publisher, 600)) > 1)  # all were sent, whoever got them
+            until(lambda: not subscriber.poll(50))
+            publish_removals(publisher, 7)
+            until(lambda: subscriber.poll(50))
+            assert subscriber.follower.expected == int.from_bytes(replayed(publisher, 600)[-2][2], "big") + 1
+            assert subscriber.follower.repaired > before + 50
         finally:
             subscriber.close()
 
