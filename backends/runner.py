@@ -7,12 +7,12 @@ from hashlib import sha256
 
 import torch
 
+from backends.kernels.warm_up import idle_steps
 from backends.model.kv_cache import KvCache, block_bytes
 from backends.model.llama import Llama
 from backends.sampler_outcomes import outcomes
 from backends.step_tensors import build_step
 from backends.types import Batch, Outcome
-from backends.warm_up import idle_steps
 
 
 class TorchRunner:
@@ -62,7 +62,7 @@ class TorchRunner:
 
     @torch.inference_mode()
     def warm_up(self) -> None:
-        """Compute steps of every layout, over block 0; see `backends.warm_up`."""
+        """Compute steps of every layout, over block 0; see `backends.kernels.warm_up`."""
         for step in idle_steps(self.cache.block_tokens, self.model.device):
             self.model.forward(step, self.cache.layers)
 

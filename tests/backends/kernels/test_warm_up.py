@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from backends.kernels.triton_plan import AttentionShape, DeviceSize, plan_attention
-from backends.warm_up import LONG_CONTEXT_TOKENS, idle_step, idle_steps
+from backends.kernels.warm_up import LONG_CONTEXT_TOKENS, idle_step, idle_steps
 from tests.backends.tensor_builders import build_runner, build_sequence, generate
 
 DEVICES = (DeviceSize(132, 227 << 10), DeviceSize(20, 64 << 10))
