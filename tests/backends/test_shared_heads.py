@@ -19,8 +19,8 @@ from router.tokenise import find_smollm2
 from tests.backends.test_same_tokens import one_thread, smollm2
 from tests.backends.toy_tier import ToyTier
 
-PROMPTS = int(os.environ.get("HOMING_TEST_PROMPTS", "10"))
-FEW = min(PROMPTS, 4)
+PROMPTS = int(os.environ.get("HOMING_TEST_PROMPTS", "8"))
+FEW = min(PROMPTS, 3)
 MOST_PROMPT_TOKENS = 128
 OUTPUT_TOKENS = 8
 NEAR_TIE = 2e-4
@@ -114,9 +114,10 @@ def near_ties(one: list[Said], other: list[Said]) -> int:
 @pytest.mark.parametrize(("together", "num_blocks"), [(1, 30), (16, 90)], ids=["one by one", "sixteen at once"])
 def test_the_same_answers_with_and_without_the_cache(together, num_blocks, record_property):
     """A pool small enough to evict; near ties are counted, and there is no other difference."""
+    without_cache = plain(together)
     engine = build_engine(num_blocks=num_blocks)
     with_cache = run(engine, together)
-    differing = near_ties(plain(together), with_cache) + near_ties(plain(), plain(together))
+    differing = near_ties(without_cache, with_cache) + near_ties(plain(), without_cache)
     record_property("near_ties", differing)
     print(f"{len(with_cache)} prompts, {together} at a time: {differing} near ties, hit rate {hit_rate(engine):.2f}")
     assert differing <= PROMPTS // 20
@@ -130,12 +131,13 @@ def hit_rate(engine: Engine) -> float:
 
 def test_the_same_answers_through_eviction_and_restoring():
     """Every evicted block comes back from a tier: the K/V are the same bytes."""
+    wanted = plain()[:FEW]  # before the engine is built: the model's runner has one cache, the last engine's
     tier = ToyTier(smollm2().runner, looks=1)
-    engine = build_engine(tier, num_blocks=12)
+    engine = build_engine(tier, num_blocks=7)
     run(engine, 1, FEW, max_tokens=1)
     run(engine, 1, FEW, max_tokens=1)
-    assert engine.stats().external_hits > 16 * FEW
-    assert near_ties(plain()[:FEW], run(engine, 1, FEW)) == 0
+    assert engine.stats().external_hits >= 16 * FEW
+    assert near_ties(wanted, run(engine, 1, FEW)) == 0
 
 
 def test_the_same_answers_from_forks():
