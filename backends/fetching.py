@@ -16,6 +16,9 @@ logger = logging.getLogger("homing.worker")
 PREFETCHED_SEQUENCES = 4
 """So many of the first in the queue have their blocks brought while they wait."""
 
+MOST_DEFERRED = 64
+"""So many are looked after in each step; the next one holds up the queue."""
+
 MOST_STARTS = 3
 """What a fetch follows may be evicted while it is under way, and it starts anew; after so many it is given up."""
 
@@ -40,7 +43,7 @@ class Fetches:
         self._offload = offload or NoOffload()
         self.active = self._offload.brings and cache.enabled
         self._asked: dict[Sequence, _Asked] = {}
-        self._deferred: list[Sequence] = []
+        self._deferred: dict[Sequence, None] = {}
 
     def ask(self, sequence: Sequence, hit_blocks: int) -> Fetched:
         """How it stands with the blocks after the first `hit_blocks`; the first call starts bringing them."""
@@ -54,17 +57,22 @@ class Fetches:
         self._asked[sequence] = _Asked(keys, hit_blocks, starts)
         return self._offload.fetch(sequence.request_id, keys)
 
+    @property
+    def may_defer(self) -> bool:
+        """Whether one more can be looked after."""
+        return len(self._deferred) < MOST_DEFERRED
+
     def defer(self, sequence: Sequence) -> None:
         """Its turn came before its blocks did; `arrived` will tell."""
-        self._deferred.append(sequence)
+        self._deferred[sequence] = None
 
     def arrived(self) -> list[Sequence]:
         """The deferred ones whose fetch has come to an end, whatever that is; they are deferred no more."""
         if not self._deferred:
             return []
         ended = [one for one in self._deferred if self._state(one) is not FetchState.PENDING]
-        if ended:
-            self._deferred = [one for one in self._deferred if one not in ended]
+        for sequence in ended:
+            del self._deferred[sequence]
         return ended
 
     def _state(self, sequence: Sequence) -> FetchState:
@@ -111,8 +119,7 @@ class Fetches:
         if sequence in self._asked:
             del self._asked[sequence]
             self._offload.forget(sequence.request_id)
-            if sequence in self._deferred:
-                self._deferred.remove(sequence)
+            self._deferred.pop(sequence, None)
 
     @property
     def known(self) -> list[Sequence]:

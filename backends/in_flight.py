@@ -54,10 +54,13 @@ class InFlight:
         followers = self._followers.pop(leader, None)
         if followers is None:
             return ()
-        staying = [one for one in followers if _still_follows(one, leader, before, block_tokens)]
+        staying: list[Sequence] = []
+        freed: list[Sequence] = []
+        for one in followers:
+            (staying if _still_follows(one, leader, before, block_tokens) else freed).append(one)
         if staying:
             self._followers[leader] = staying
-        return self._freed([one for one in followers if one not in staying])
+        return self._freed(freed)
 
     def stopped(self, leader: Sequence) -> Iterable[Sequence]:
         """A sequence runs no more; return those who waited for it."""

@@ -61,6 +61,8 @@ class Intake:
             return None
         fetched = self._fetches.ask(sequence, len(hits))
         if fetched.state is FetchState.PENDING:
+            if not self._fetches.may_defer:
+                return False
             self._fetches.defer(sequence)
             self._waiting.defer(sequence)
             return None

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from backends.fetching import MOST_STARTS, PREFETCHED_SEQUENCES, Fetches
+from backends.fetching import MOST_DEFERRED, MOST_STARTS, PREFETCHED_SEQUENCES, Fetches
 from backends.retention import CachePolicy, Retention
 from tests.backends.core_builders import (
     answer,
@@ -172,4 +172,20 @@ def test_answers_do_not_depend_on_what_the_tiers_do(seed, changes):
     stats = engine.stats()
     assert stats.external_hits > 50
     assert stats.free_blocks == stats.num_blocks - 1
+    assert tier.open == {}
+
+
+def test_only_so_many_wait_for_the_tiers_at_a_time():
+    """Each is looked after in every step; the rest stays in the queue, and all are answered in the end."""
+    engine, tier = build_tiered_engine(looks=30, num_blocks=9, max_sequences=64)
+    prompts = {f"{number}": build_prompt(9, seed=number) for number in range(MOST_DEFERRED + 9)}
+    for name, prompt in prompts.items():
+        answer(engine, name, prompt, max_tokens=0)
+    fill = build_prompt(31, seed=1000)
+    answer(engine, "fill", fill, max_tokens=0)
+    for name, prompt in prompts.items():
+        engine.add(build_request(name, prompt, max_tokens=1))
+    engine.step()
+    assert engine.stats().deferred == MOST_DEFERRED
+    assert outputs(run_to_end(engine)) == {name: expected_output(prompt, 1) for name, prompt in prompts.items()}
     assert tier.open == {}
