@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.sampler import FIRST_CANDIDATES, candidates, choose_tokens, uniform
+from backends.sampler import choose_tokens, uniform
+from backends.sampler_draw import candidates
 from backends.sampler_rules import Draw
 from backends.types import SamplingParams
 
@@ -42,35 +43,6 @@ def test_a_drawn_token_is_among_the_candidates(seed: int, top_k: int, top_p: flo
     assert token in ids.tolist()
     if top_k:
         assert token in logits.topk(top_k).indices.tolist()
-
-
-@given(seed=st.integers(0, 1000), top_p=st.floats(0.01, 0.999), spread=st.floats(0.01, 10.0))
-@settings(max_examples=150, deadline=None)
-def test_the_nucleus_is_the_smallest_set_that_reaches_top_p(seed: int, top_p: float, spread: float):
-    """Its mass reaches top_p; without its last token it would not. Also when it is larger than the first guess."""
-    logits = build_logits(seed=seed)[0] * spread / 3
-    probabilities, ids = candidates(logits, 0, top_p)
-    full = logits.double().softmax(0)
-    mass = full[ids].sum()
-    assert mass >= top_p - 1e-5
-    assert mass - full[ids[-1]] < top_p + 1e-5
-    assert len(set(ids.tolist())) == len(ids)
-    assert full[ids].min() >= full.topk(len(ids)).values[-1] - 1e-9
-    assert (probabilities.double() - full[ids]).abs().max() < 1e-6
-
-
-def test_a_flat_distribution_needs_a_full_sort():
-    """A nucleus larger than the first candidates is found whole."""
-    _, ids = candidates(torch.linspace(0, 0.01, VOCAB), 0, 0.9)
-    assert FIRST_CANDIDATES < len(ids) == pytest.approx(0.9 * VOCAB, rel=0.01)
-
-
-def test_top_p_is_taken_of_what_top_k_left():
-    """As vLLM: the k best are rescaled first, then cut at top_p."""
-    logits = torch.tensor([4.0, 3.0, 2.0, 1.0]).log()
-    assert candidates(logits, 2, 0.6)[1].tolist() == [0, 1]
-    assert candidates(logits, 2, 0.5)[1].tolist() == [0]
-    assert candidates(logits, 0, 0.5)[1].tolist() == [0, 1]
 
 
 def test_a_tiny_top_p_leaves_the_best_token():
