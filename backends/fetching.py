@@ -52,9 +52,9 @@ class Fetches:
         keys = sequence.block_keys[hit_blocks : self._cache.findable_blocks(sequence)]
         before = self._asked.get(sequence, NOTHING_ASKED)
         starts = before.starts + (before.first_block != hit_blocks)
+        self._asked[sequence] = _Asked(keys, hit_blocks, starts)
         if not keys or starts > MOST_STARTS:
             return MISS
-        self._asked[sequence] = _Asked(keys, hit_blocks, starts)
         return self._offload.fetch(sequence.request_id, keys)
 
     @property
@@ -82,7 +82,7 @@ class Fetches:
         """Start for the first of these, in their order, once each."""
         if self.active:
             for sequence in waiting[:PREFETCHED_SEQUENCES]:
-                if sequence not in self._asked:
+                if sequence.reads_cache and sequence not in self._asked:
                     self.ask(sequence, len(self._cache.lookup(sequence)))
 
     def take(self, sequence: Sequence, fetched: Fetched) -> int:
