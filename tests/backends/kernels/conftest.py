@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from backends.kernels.cpu import CpuKernels
+from backends.kernels.instruction_sets import INSTRUCTION_SETS
 from backends.kernels.interface import Kernels
 from backends.kernels.reference import ReferenceKernels
 
@@ -21,12 +22,15 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture(params=["reference", "cpu"])
-def kernels(request: pytest.FixtureRequest) -> Kernels:
-    """One implementation after the other; without a compiler the reference alone."""
-    if request.param == "reference":
-        return ReferenceKernels()
+def build_cpu_kernels(instruction_set: str | None = None, *, parts: int | None = None) -> CpuKernels:
+    """The C++ kernels for one instruction set, the best if not given; skips the test where they cannot be had."""
     try:
-        return CpuKernels()
+        return CpuKernels(instruction_set, parts=parts)
     except OSError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(params=["reference", *(each.name for each in INSTRUCTION_SETS)])
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    """One implementation after the other; without a compiler, or on a lesser machine, those that there are."""
+    return ReferenceKernels() if request.param == "reference" else build_cpu_kernels(request.param)
