@@ -10,7 +10,7 @@ STAMP  := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help demo test worker-operations worker-equality lint fix bench bench-eviction bench-tiers docs render follow clean
+.PHONY: help demo test worker-operations worker-equality lint fix bench bench-eviction bench-tiers bench-worker docs render follow clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -62,6 +62,9 @@ follow: $(STAMP) ## a consumer of KV events beside a worker process: ten thousan
 
 bench-eviction: $(STAMP) ## what each eviction policy hits on recorded traces, through the worker's real block pool
 	PYTHONPATH=. $(BIN)/python bench/eviction.py
+
+bench-worker: $(STAMP) ## tokens a second of the worker beside plain torch and, where xllamacpp is installed, llama.cpp
+	PYTHONPATH=. $(BIN)/python bench/worker.py
 
 bench-tiers: $(STAMP) ## bringing blocks back from host memory and disk, against computing them again
 	PYTHONPATH=. $(BIN)/python bench/tiers.py

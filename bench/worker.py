@@ -72,12 +72,20 @@ class Bench:
     """The systems under test with the prompts that all of them get."""
 
     def __init__(
-        self, eager: Eager, ours: Ours, llama: LlamaServer | None, vocab_size: int, prompt: int = PROMPT
+        self,
+        eager: Eager,
+        ours: Ours,
+        llama: LlamaServer | None,
+        vocab_size: int,
+        *,
+        prompt: int = PROMPT,
+        steps: int = DECODE_STEPS,
     ) -> None:
+        self._steps = steps
         source = random.Random(0)
-        self._draw = lambda count: [source.randrange(100, vocab_size) for _ in range(count)]
+        self._draw = lambda count: [source.randrange(vocab_size) for _ in range(count)]
         self.eager, self.ours, self.llama = eager, ours, llama
-        per_sequence = -(-(prompt + DECODE_STEPS) // BLOCK_TOKENS)
+        per_sequence = -(-(prompt + steps) // BLOCK_TOKENS)
         self._tables = [list(range(1 + place * per_sequence, 1 + (place + 1) * per_sequence)) for place in range(8)]
         self._prompts = [self._draw(prompt) for _ in range(8)]
 
@@ -96,14 +104,14 @@ class Bench:
         prompts, tables = [ids[:context] for ids in self._prompts[:batch]], self._tables[:batch]
         news, places = torch.tensor([ids[-1:] for ids in prompts]), torch.tensor(tables)
         steps: dict[str, list[float]] = {EAGER: [], WORKER: []}
-        for step in range(DECODE_STEPS):
+        for step in range(self._steps):
             steps[EAGER].append(seconds_of(lambda at=context - 1 + step: self.eager.run(news, at, places)))
             grown = [ids + ids[-1:] * step for ids in prompts]
             steps[WORKER].append(seconds_of(lambda ids=grown: self.ours.run(ids, len(ids[0]) - 1, tables)))
         rates = {name: batch / median(seconds) for name, seconds in steps.items()}
         if self.llama is not None:
             first_slot = 0 if context < len(self._prompts[0]) else len(self._prompts)
-            rates[LLAMA] = self.llama.decode_tokens_per_second(prompts, DECODE_STEPS, first_slot)
+            rates[LLAMA] = self.llama.decode_tokens_per_second(prompts, self._steps, first_slot)
         return rates
 
     def first_token(self, cached: int) -> dict[str, dict[str, float]]:
