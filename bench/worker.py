@@ -215,7 +215,7 @@ def print_table(report: dict[str, Any]) -> None:
     print(f"{report['threads']} threads, medians of {report['rounds']} rounds, kernels {report['kernels']}")
     print(f"memory {report['gigabytes_per_second']:.0f} GB/s, products {report['gigaflops_bfloat16']:.0f} GFLOP/s")
     features = report["llama_cpu_features"]
-    print(f"llama.cpp uses {features}" if features else "llama.cpp is not installed (pip install 'homing[bench]'): left out")
+    print(f"llama.cpp uses {features}" if features else "without llama.cpp: pip install 'homing[bench]'")
     print("\ntokens a second (share of the bound)")
     for cell, rates in report["tokens_per_second"].items():
         cells = (f"{name} {rate:8.1f} ({report['share_of_bound'][cell][name]:4.0%})" for name, rate in rates.items())
