@@ -102,10 +102,12 @@ class Holdings:
         prompt.keys[: len(keys)] = keys  # those found are the pool's own now
         if len(before) < first:
             return 0
-        here = len(before) - first
-        pool.touch(before)  # else they could be evicted for those that follow them
+        here, partition = len(before) - first, prompt.partition
+        if pool.unheld(before, partition) > pool.available(partition):
+            return here
+        pool.touch(before, partition)  # else they could be evicted for those that follow them
         try:
-            count = min(len(payloads) - here, pool.available(prompt.partition))
+            count = min(len(payloads) - here, pool.available(partition))
             if count > 0:
                 self._write(prompt, len(before), payloads[here : here + count])
         finally:

@@ -8,6 +8,7 @@ import pytest
 
 from backends.engine import Engine
 from backends.holdings import Holdings
+from backends.partitions import Partitions
 from backends.simulated import PAYLOAD_BYTES, SimulatedRunner, Timing
 from tests.backends.core_builders import SlotRunner, build_config, build_engine, build_request, run_to_end
 
@@ -97,6 +98,27 @@ def test_a_full_pool_takes_as_many_as_fit():
     assert holdings.read(prompt.keys) == payloads(free)
     engine.check_integrity()
     run_to_end(engine)
+
+
+def test_what_is_added_to_a_partitions_blocks_stays_in_it():
+    """A pull is paid for by one partition, and takes nothing from it for another."""
+    engine, holdings = build_holdings(num_blocks=41, partitions=Partitions.parse(["support=0:0.6"]))
+    compute(engine, PROMPT[:13], partition="support")
+    prompt = holdings.prompt(PROMPT, cache_salt=None, partition="support")
+    assert holdings.add(prompt, 3, payloads(2)) == 2
+    assert {part.name: part.cached for part in engine.occupancy()} == {"": 0, "support": 5}
+    engine.check_integrity()
+
+
+def test_a_partition_that_can_hold_no_more_takes_nothing():
+    """Not even a beginning that is cached in another one, which it would have to take over."""
+    engine, holdings = build_holdings(num_blocks=41, partitions=Partitions.parse(["support=0:0.1"]))
+    compute(engine, PROMPT[:13])
+    held = engine.pool.get_new_blocks(engine.pool.available("support"), "support")
+    prompt = holdings.prompt(PROMPT, cache_salt=None, partition="support")
+    assert holdings.add(prompt, 3, payloads(2)) == 0
+    assert holdings.add(prompt, 0, payloads(5)) == 3
+    engine.pool.check_integrity([held])
 
 
 def test_a_payload_of_another_size_is_not_stored():
