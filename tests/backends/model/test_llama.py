@@ -15,6 +15,7 @@ from backends.kernels.interface import Kernels
 from backends.kernels.reference import ReferenceKernels
 from backends.model.gguf_weights import load_gguf
 from backends.model.llama import Llama
+from backends.model.weights import LlamaWeights
 from backends.runner import TorchRunner
 from backends.step_tensors import build_step
 from backends.types import Batch, ScheduledSequence
@@ -193,3 +194,20 @@ def test_a_model_is_known_by_its_shape_and_its_weights():
     first, same, *others = [model.identity for model in models]
     assert first == same
     assert len({first, *others}) == 6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_single_changed_number_makes_another_model(dtype: torch.dtype):
+    """Of a large vocabulary, say, one word was trained anew: its keys and values differ wherever it is written."""
+    weights = build_weights(replace(TINY, vocab_size=5000), dtype=dtype)
+    identity = build_identity(weights)
+    for part, row in ((weights.embedding, 4321), (weights.layers[1].mlp_norm, 3)):
+        kept = part[row].clone()
+        part[row] += 0.5
+        assert build_identity(weights) != identity
+        part[row] = kept
+    assert build_identity(weights) == identity
+
+
+def build_identity(weights: LlamaWeights) -> str:
+    return Llama(replace(TINY, vocab_size=5000), weights, ReferenceKernels()).identity
