@@ -50,7 +50,7 @@ class DiskTier:
 
     def open(self) -> None:
         """Take stock of the folder; OSError when it cannot be made or read. What is over the limit is removed."""
-        self._files.folder.mkdir(parents=True, exist_ok=True)
+        self._files.make_folder()
         self._delete_set_aside()
         for found in sorted(self._files.scan(), key=lambda found: found.used_seconds):
             if found.size_bytes == self._entries.entry_bytes:

@@ -36,6 +36,10 @@ class BlockFiles:
     def __init__(self, root: Path, model: str, config_digest: str) -> None:
         self.folder = root / f"{_UNFIT_FOR_A_FILE_NAME.sub('-', model).strip('.-') or 'model'}_{config_digest}"
 
+    def make_folder(self) -> None:
+        """Make it, for this user alone: K/V hold what prompts said."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
     def path(self, name: bytes) -> Path:
         """Where the block of this name is."""
         digits = name.hex()
@@ -49,7 +53,9 @@ class BlockFiles:
     def write(self, name: bytes, *parts: bytes | memoryview) -> None:
         """Write the whole file or nothing."""
         path = self.path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.parent.is_dir():
+            self.make_folder()
+            path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(f".{os.getpid()}.tmp")
         try:
             with temporary.open("wb", buffering=0) as file:
@@ -70,18 +76,21 @@ class BlockFiles:
         self.path(name).unlink(missing_ok=True)
 
     def scan(self) -> Iterator[FoundFile]:
-        """Every block's file; what a dead process was writing is removed, what is not ours is left alone."""
-        for first in _folders(self.folder):
-            for second in _folders(first):
-                with os.scandir(second) as entries:
-                    for entry in entries:
-                        if match := _BLOCK_FILE.match(entry.name):
+        """Every block's file; what a dead process was writing is removed, what is not ours is left alone.
+
+        What another worker on the same folder removes meanwhile is not there.
+        """
+        for first in _entries(self.folder):
+            for second in _entries(first.path) if first.is_dir(follow_symlinks=False) else ():
+                for entry in _entries(second.path) if second.is_dir(follow_symlinks=False) else ():
+                    if match := _BLOCK_FILE.match(entry.name):
+                        with suppress(FileNotFoundError):
                             if entry.is_file(follow_symlinks=False):
                                 status = entry.stat(follow_symlinks=False)
                                 yield FoundFile(bytes.fromhex(match[1]), status.st_size, status.st_mtime)
-                        elif (match := _TEMPORARY_FILE.match(entry.name)) and not _is_at_work(int(match[1])):
-                            with suppress(OSError):
-                                Path(entry.path).unlink()
+                    elif (match := _TEMPORARY_FILE.match(entry.name)) and not _is_at_work(int(match[1])):
+                        with suppress(OSError):
+                            Path(entry.path).unlink()
 
     def set_aside(self) -> None:
         """Make the folder empty at once; `delete_set_aside` does the long part."""
@@ -95,12 +104,10 @@ class BlockFiles:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _folders(folder: Path) -> Iterator[Path]:
-    """The folders in a folder; none when it cannot be read."""
+def _entries(folder: Path | str) -> Iterator[os.DirEntry[str]]:
+    """What is in a folder; nothing when it cannot be read."""
     with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                yield Path(entry.path)
+        yield from entries
 
 
 def _write_all(descriptor: int, part: bytes | memoryview) -> None:

@@ -88,6 +88,29 @@ def test_what_is_not_ours_is_left_alone(tmp_path: Path):
     assert (folder / "notes.txt").exists()
 
 
+def test_what_goes_while_it_is_listed_is_not_there(tmp_path: Path):
+    """Another worker on the same folder makes room; that must not keep this one from starting."""
+    files = build_files(tmp_path)
+    names = [bytes(31) + bytes([number]) for number in range(3)]
+    for name in names:
+        files.write(name, b"x")
+    listing = files.scan()
+    there = next(listing).name
+    for name in names:
+        files.remove(name)
+    assert list(listing) == []
+    assert there in names
+
+
+def test_nobody_else_may_look_into_the_folder(tmp_path: Path):
+    """K/V hold what prompts said; also after a reset."""
+    files, name = BlockFiles(tmp_path / "deep" / "root", "smollm2", DIGEST), build_chain(1)[0].name
+    for _ in range(2):
+        files.write(name, b"x")
+        assert files.folder.stat().st_mode & 0o077 == 0
+        files.set_aside()
+
+
 def test_setting_aside_empties_the_folder_at_once(tmp_path: Path):
     """Deleting comes later, by this process or the next one."""
     files, name = build_files(tmp_path), build_chain(1)[0].name
