@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "attend_few.h"
 #include "attend_matrix.h"
 #include "attend_row.h"
 #include "attend_tile.h"
@@ -75,6 +76,7 @@ Room& own_room() {
 
 template <typename T>
 void compute(const Step<T>& step, const Task& task, Room& room) {
+  if (suits_few(step, task)) return attend_few(step, task, room.sums);
   if (suits_matrix(step)) return attend_matrix(step, task, room.matrix, room.sums);
   if (task.columns() <= ROW_COLUMNS && task.rows == 1) return attend_row(step, task, room.sums);
   attend_tile(step, task, room.tile, room.sums);
