@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import inf
 
 from backends.tiers.entry import Named
 from backends.tiers.host import HostTier
 from backends.tiers.interface import MISS, PENDING, Fetched, FetchState
+from backends.tiers.rates import Rates
 from backends.tiers.slow_tier import Load, SlowTier
 from backends.tiers.tier import KvTier, Payload
 
 SLOWEST_FIRST = ("redis", "disk", "host")
+
+PATIENCE = 2.0
+LEAST_PATIENCE_SECONDS = 5.0
+"""A fetch may take so many times as long as computing its blocks would, and so long at least: others' loads may come
+before its own. A disk that hangs must not hold a request for ever."""
 
 
 class Arrived:
@@ -27,18 +34,37 @@ class Arrived:
 class Fetch:
     """One request's blocks in chain order, each here or on its way; `first` names the one it begins with."""
 
-    def __init__(self, first: bytes, parts: Sequence[Arrived | Load]) -> None:
+    def __init__(
+        self,
+        first: bytes,
+        parts: Sequence[Arrived | Load],
+        clock: Callable[[], float] = float,
+        patience_seconds: float = inf,
+    ) -> None:
         self.first = first
         self.parts = parts
+        self._clock = clock
+        self._patience_seconds = patience_seconds
+        self._over_seconds = clock() + patience_seconds
         self._answer: Fetched | None = None
 
     def state(self) -> Fetched:
-        """How it stands; once it is over, what came is credited to the tiers that gave it."""
+        """How it stands; once it is over, what came is credited to the tiers that gave it.
+
+        It is over when every part is done, or when patience is: with what has come by then.
+        """
         if self._answer is None:
             if not all(part.done for part in self.parts):
-                return PENDING
+                if self._clock() < self._over_seconds:
+                    return PENDING
+                self._give_up()
             self._answer = self._end()
         return self._answer
+
+    def _give_up(self) -> None:
+        for part in self.parts:
+            if isinstance(part, Load) and not part.done:
+                part.tier.transfer.hung(self._patience_seconds)
 
     def _end(self) -> Fetched:
         payloads: list[Payload] = []
@@ -57,8 +83,10 @@ class Fetch:
 class Fetches:
     """The fetches under way or not yet taken. Engine thread only. `staging_bytes` bounds what loads may hold."""
 
-    def __init__(self, host: HostTier | None, *, staging_bytes: int) -> None:
+    def __init__(self, host: HostTier | None, *, staging_bytes: int, rates: Rates, clock: Callable[[], float]) -> None:
         self._host = host
+        self._rates = rates
+        self._clock = clock
         self._staging_bytes = staging_bytes
         self._fetches: dict[str, Fetch] = {}
         self._loads: dict[bytes, Load] = {}
@@ -83,7 +111,8 @@ class Fetches:
         if not kept and parts:
             return None
         self._order(kept)
-        fetch = self._fetches[request_id] = Fetch(blocks[0].name, kept)
+        patience = max(PATIENCE * self._rates.compute_seconds(len(kept) * block_tokens), LEAST_PATIENCE_SECONDS)
+        fetch = self._fetches[request_id] = Fetch(blocks[0].name, kept, self._clock, patience)
         return fetch
 
     def _find(self, blocks: Sequence[Named], slow: Sequence[SlowTier]) -> list[Arrived | Load]:

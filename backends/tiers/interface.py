@@ -52,8 +52,8 @@ class Offload(Protocol):
 
         `keys` are the blocks of one request, in chain order, from the first one that the pool lacks. The first call
         for a request starts the fetch, the later ones (with the same first key) ask after it. A fetch that would take
-        longer than computing the blocks, that failed, or that read something broken, is a MISS, for good. With
-        another first key the fetch starts anew.
+        longer than computing the blocks, that failed, or that read something broken, is a MISS, for good; one that
+        hangs ends with what has come by then. With another first key the fetch starts anew.
         """
 
     def forget(self, request_id: str) -> None:

@@ -68,7 +68,7 @@ class TieredOffload:
         self._journal = journal or NoTierJournal()
         self._progress = threading.Event()
         self._slow: tuple[SlowTier, ...] = ()
-        self._fetches = Fetches(host, staging_bytes=staging_bytes)
+        self._fetches = Fetches(host, staging_bytes=staging_bytes, rates=self._rates, clock=clock)
         self._sightings = Sightings()
         self._block_bytes = 1
 

@@ -55,6 +55,10 @@ class Transfer:
         """So long from the order to its begin."""
         self.wait_seconds += WEIGHT * (seconds - self.wait_seconds)
 
+    def hung(self, seconds: float) -> None:
+        """So long after the order nothing had come: the wait is that long at least. Told by the engine's thread."""
+        self.wait_seconds = max(self.wait_seconds, seconds)
+
     def brought(self, size_bytes: int, seconds: float) -> None:
         """So many bytes came within so long."""
         # Averaged as time per byte: one very fast transfer must not outweigh many slow ones.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from backends.tiers.fetches import Arrived, Fetch, Fetches
+from backends.tiers.fetches import LEAST_PATIENCE_SECONDS, Arrived, Fetch, Fetches
 from backends.tiers.host import HostTier
 from backends.tiers.interface import MISS, PENDING, FetchState
 from backends.tiers.rates import Rates
@@ -42,8 +43,8 @@ def build_host(blocks) -> HostTier:
     return host
 
 
-def build_fetches(host: HostTier | None = None, staging_blocks: int = 100) -> Fetches:
-    return Fetches(host, staging_bytes=staging_blocks * PAYLOAD_BYTES)
+def build_fetches(host: HostTier | None = None, staging_blocks: int = 100, clock=float) -> Fetches:
+    return Fetches(host, staging_bytes=staging_blocks * PAYLOAD_BYTES, rates=Rates(), clock=clock)
 
 
 def begin(fetches: Fetches, request_id: str, blocks, *slow: SlowTier) -> Fetch | None:
@@ -74,6 +75,27 @@ def test_a_fetch_whose_first_part_failed_is_a_miss(slow: SlowTier):
         load.done = True
     loads[1].payload = b"of no use"
     assert Fetch(b"", loads).state() is MISS
+
+
+def test_a_fetch_that_hangs_ends_with_what_has_come(slow: SlowTier, monkeypatch: pytest.MonkeyPatch):
+    """A disk may never answer: the rest is computed, and for a while nothing more is asked of it."""
+    go_on, blocks, clock = threading.Event(), build_chain(8), ManualClock()
+    load = slow.tier.load
+
+    def hang_after_two(some):
+        yield from load(some[:2])
+        go_on.wait(10)
+
+    monkeypatch.setattr(slow.tier, "load", hang_after_two)
+    fetches = build_fetches(clock=clock)
+    fetch = begin(fetches, "a", blocks, slow)
+    wait_until(lambda: fetch.parts[1].done)
+    assert fetch.state() is PENDING
+    clock.sleep(LEAST_PATIENCE_SECONDS)
+    assert [bytes(payload) for payload in fetch.state().payloads] == payloads_of(blocks[:2])
+    fetches.forget("a")
+    assert begin(fetches, "b", build_chain(8), slow).state() is MISS
+    go_on.set()
 
 
 def test_memory_comes_before_disk(slow: SlowTier):
