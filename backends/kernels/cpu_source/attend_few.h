@@ -126,9 +126,27 @@ inline void write_sums(const __m512* sums, int64_t vectors, int64_t column, Sums
   }
 }
 
+// Where a tile's keys and values lie; past the sequence's end, a row of zeros.
+template <int64_t SIZE>
+struct FewRows {
+  const bf16 *keys[FEW_KEYS], *values[FEW_KEYS];
+  int64_t count;
+
+  FewRows(const Step<bf16>& step, const Task& task, int64_t start)
+      : count(std::clamp<int64_t>(task.end_key - start, 0, FEW_KEYS)) {
+    static const bf16 nothing[SIZE] = {};
+    std::fill_n(keys, FEW_KEYS, nothing), std::fill_n(values, FEW_KEYS, nothing);
+    if (count == 0) return;
+    Slots<bf16> slots(step, task, start);
+    for (int64_t j = 0; j < count; j++) {
+      const int64_t offset = slots.next();
+      keys[j] = step.keys + offset, values[j] = step.values + offset;
+    }
+  }
+};
+
 template <int64_t SIZE, int64_t HEADS>
 void attend_few_heads(const Step<bf16>& step, const Task& task, int64_t column, Sums& out) {
-  static const bf16 nothing[SIZE] = {};
   const float factor = step.scale() * 1.44269504f;
   __m512bh query[HEADS][SIZE / PAIRED];
   __m512 sums[HEADS][SIZE / VECTOR];
@@ -138,24 +156,28 @@ void attend_few_heads(const Step<bf16>& step, const Task& task, int64_t column, 
     for (int64_t i = 0; i < SIZE / PAIRED; i++) query[g][i] = load_pairs(query_of(step, task, column + g) + i * PAIRED);
     for (int64_t i = 0; i < SIZE / VECTOR; i++) sums[g][i] = _mm512_setzero_ps();
   }
+  FewRows<SIZE> rows(step, task, task.first_key);
   for (int64_t start = task.first_key; start < task.end_key; start += FEW_KEYS) {
-    const bf16 *keys[FEW_KEYS], *values[FEW_KEYS];
-    const int64_t count = std::min(FEW_KEYS, task.end_key - start);
-    Slots<bf16> slots(step, task, start);
-    for (int64_t j = 0; j < FEW_KEYS; j++) {
-      const int64_t offset = j < count ? slots.next() : 0;
-      keys[j] = j < count ? step.keys + offset : nothing, values[j] = j < count ? step.values + offset : nothing;
-    }
-    ask_ahead(step, task, start + FEW_KEYS);
+    // The next tile is asked for little by little: all at once, nothing else could be read meanwhile.
+    const FewRows<SIZE> next(step, task, start + FEW_KEYS);
+    const int64_t count = rows.count, rest = count % VECTOR;
     for (int64_t g = 0; g < HEADS; g++) {
       __m512 scores[FEW_KEYS / VECTOR];
-      for (int64_t at = 0; at * VECTOR < count; at++) scores[at] = score_keys<SIZE>(keys + at * VECTOR, query[g]);
-      if (const int64_t rest = count % VECTOR)
+      for (int64_t at = 0; at * VECTOR < count; at++) {
+        if (g == 0)
+          for (int64_t j = 0; j < VECTOR; j++) prefetch(next.keys[at * VECTOR + j], SIZE);
+        scores[at] = score_keys<SIZE>(rows.keys + at * VECTOR, query[g]);
+      }
+      if (rest)
         scores[count / VECTOR] = _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITE), (1 << rest) - 1, scores[count / VECTOR]);
       const float shrink = soften_keys(scores, count, factor, heads[g], weights[g]);
       for (int64_t i = 0; i < SIZE / VECTOR; i++) sums[g][i] = _mm512_mul_ps(sums[g][i], _mm512_set1_ps(shrink));
     }
-    for (int64_t key = 0; key < count; key += 2) add_pair<SIZE, HEADS>(values, weights, key, sums);
+    for (int64_t key = 0; key < count; key += 2) {
+      prefetch(next.values[key], SIZE), prefetch(next.values[key + 1], SIZE);
+      add_pair<SIZE, HEADS>(rows.values, weights, key, sums);
+    }
+    rows = next;
   }
   for (int64_t g = 0; g < HEADS; g++) {
     write_sums(sums[g], SIZE / VECTOR, column + g, out);
