@@ -50,9 +50,10 @@ class EventJournal:
         self._adapters.pop(key.digest, None)
 
     def cleared(self) -> None:
-        """Everything is gone."""
+        """Everything is gone from the pool."""
         self._pending.append(None)
         self._adapters.clear()
+        self.tiers.repeat()
 
     def repeat(self, keys: Sequence[BlockKey]) -> None:
         """Tell again that these blocks, in chain order, are here: for routers that came late (vLLM's mode "full")."""
@@ -121,7 +122,7 @@ class EventJournal:
 class TierEvents:
     """What tiers keep, in the same batches. A medium that is cleared has its blocks removed one by one.
 
-    vLLM's AllBlocksCleared names no medium, and would take the others' blocks with it.
+    vLLM's AllBlocksCleared names no medium, and takes the others' blocks with it. So these are told again after one.
     """
 
     def __init__(self, journal: EventJournal) -> None:
@@ -132,6 +133,12 @@ class TierEvents:
         """The block can be loaded from `medium`, "CPU" or "STORAGE"."""
         self._kept.setdefault(medium, {})[key.digest] = key
         self._journal.append_stored(key, medium)
+
+    def repeat(self) -> None:
+        """Tell again of everything that is kept."""
+        for medium, kept in self._kept.items():
+            for key in kept.values():
+                self._journal.append_stored(key, medium)
 
     def removed(self, key: BlockKey, medium: str) -> None:
         """It no longer can."""

@@ -14,6 +14,7 @@ from functools import partial
 from aiohttp import web
 
 from backends.api_errors import ApiError, BadRequestError, invalid
+from backends.block_pool import BlockPool
 from backends.cache_fields import LONGEST_SECONDS, read_cache_wish
 from backends.exchange.block_stream import Head, encode_head
 from backends.exchange.cache_map import Seen, build_map, look, slices
@@ -21,6 +22,7 @@ from backends.exchange.pull import BATCH_BYTES, BLOCKS_PATH, CANDIDATES, TOTAL_S
 from backends.hashing import TOKEN_BYTES, BlockKey
 from backends.http_bodies import json_answer, read_json
 from backends.openai_wire import chat_source, completion_prompts, read_cache_salt
+from backends.partitions import PartitionOccupancy
 from backends.request_fields import Fields, decode_object
 from backends.retention import CachePolicy, Retention
 from backends.serving import Worker
@@ -117,10 +119,18 @@ class CacheHandlers:
         for start in slices(pool):
             seen += await worker.engine.call(partial(look, pool, ages, start))
         occupancy = await worker.engine.call(pool.occupancy)
-        picture = build_map(pool, occupancy, seen, min(top, MOST_CHAINS))
-        if request.query.get("hashes") == "true":
-            picture["hashes"] = sorted({block.key.digest.hex() for block in seen})
-        return json_answer(picture)
+        hashes = request.query.get("hashes") == "true"
+        # In a thread: for 65,000 blocks it takes 130 ms, in which no stream would get on.
+        return await asyncio.to_thread(_picture, pool, occupancy, seen, min(top, MOST_CHAINS), hashes=hashes)
+
+
+def _picture(
+    pool: BlockPool, occupancy: Sequence[PartitionOccupancy], seen: Sequence[Seen], top: int, *, hashes: bool
+) -> web.Response:
+    picture = build_map(pool, occupancy, seen, top)
+    if hashes:
+        picture["hashes"] = sorted({block.key.digest.hex() for block in seen})
+    return json_answer(picture)
 
 
 async def pull(worker: Worker, puller: Puller, request: web.Request) -> web.Response:

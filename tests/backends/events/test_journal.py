@@ -148,6 +148,19 @@ def test_a_tier_that_is_cleared_takes_no_other_medium_with_it():
     assert told.flush() == [Removed([low64(keys[0]), low64(keys[1])], "STORAGE")]
 
 
+def test_what_the_tiers_keep_is_told_again_after_a_clearing():
+    """AllBlocksCleared takes their blocks with it, in the pictures of all who hear it."""
+    told, keys = Told(), build_chain()
+    told.journal.tiers.stored(keys[0], "CPU")
+    told.journal.tiers.stored(keys[1], "CPU")
+    told.journal.tiers.removed(keys[0], "CPU")
+    told.flush()
+    told.journal.cleared()
+    cleared, stored = told.flush()
+    assert cleared == Cleared()
+    assert (stored.block_hashes, stored.medium) == ([low64(keys[1])], "CPU")
+
+
 def test_reused_blocks_are_told_again_on_request():
     """vLLM's kv_cache_report_mode "full": the same event once more."""
     told, keys = Told(), build_chain(cache_salt="s")

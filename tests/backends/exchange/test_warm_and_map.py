@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 
+from backends.exchange import routes
 from backends.exchange.ages import Ages
-from backends.exchange.cache_map import AGE_BOUNDS, Seen, depth, histogram, hottest
+from backends.exchange.cache_map import AGE_BOUNDS, Seen, build_map, depth, histogram, hottest
 from backends.hashing import BlockHasher, BlockKey, pack
 from tests.backends.core_builders import ManualClock, build_cache, build_computed
 from tests.backends.exchange.exchange_builders import SMALL, TOKEN, cached_tokens, giver, token_file
@@ -164,6 +166,21 @@ async def test_the_map_has_hashes_and_no_words(tmp_path):
         assert "SALT" not in text
         assert "token" not in text
         assert "hashes" not in await picture(worker)
+
+
+async def test_the_map_is_drawn_beside_the_event_loop(tmp_path, monkeypatch):
+    """A large cache takes a tenth of a second, and streams go on meanwhile."""
+    drawn_in = []
+
+    def draw(*arguments):
+        drawn_in.append(threading.current_thread())
+        return build_map(*arguments)
+
+    monkeypatch.setattr(routes, "build_map", draw)
+    async with giver(tmp_path) as worker:
+        await picture(worker)
+    assert len(drawn_in) == 1
+    assert drawn_in[0] is not threading.current_thread()
 
 
 @pytest.mark.parametrize("top", ["-1", "x", "", "1.5"])

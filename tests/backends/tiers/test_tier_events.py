@@ -30,7 +30,7 @@ class Follower:
 
 
 def test_a_follower_knows_what_is_in_every_medium(tmp_path: Path):
-    """Through evictions from all three, restores and resets of everything."""
+    """Through evictions from all three, restores, resets of everything, and of the pool alone."""
     follower = Follower()
     events = EventJournal(follower.hear, whole_hashes=True)
     tiered = TieredEngine(tmp_path, host_blocks=8, disk_blocks=30, num_blocks=24, events=events)
@@ -41,11 +41,11 @@ def test_a_follower_knows_what_is_in_every_medium(tmp_path: Path):
         tiered.engine.add(build_request(f"{number}", prompt))
         run(tiered)
         events.flush()
-        if number in (40, 80):
-            assert tiered.engine.reset_prefix_cache(external=True)
+        if number in (40, 80, 115):
+            assert tiered.engine.reset_prefix_cache(external=number == 40)
             events.flush()
             assert not follower.kept["GPU"]
-            assert not follower.kept["CPU"]
+            assert bool(follower.kept["CPU"]) == (number != 40)
     tiered.settle()
     tiered.close()
     tiered.offload.stepped(0, 0.0)
