@@ -10,10 +10,13 @@ from router.core import Json
 
 
 async def read_json(request: web.Request) -> bytes:
-    """The body of a request that says it is JSON; InvalidBodyError for one that says something else."""
+    """The body of a request that says it is JSON; InvalidBodyError for one that does not, or ends early."""
     if request.content_type != "application/json":
         raise InvalidBodyError("Unsupported Media Type: Only 'application/json' is allowed")
-    return await request.read()
+    try:
+        return await request.read()
+    except web.RequestPayloadError:
+        raise InvalidBodyError("The body ended early, or breaks its framing.") from None
 
 
 def json_answer(value: Json, status: int = 200) -> web.Response:

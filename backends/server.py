@@ -17,6 +17,7 @@ from backends.exchange.pull import BLOCKS_PATH
 from backends.exchange.routes import add_cache_routes
 from backends.generate import generate
 from backends.http_bodies import json_answer
+from backends.http_server import QuietRunner
 from backends.openai_wire import Endpoint
 from backends.refused_routes import add_refused_routes
 from backends.service_routes import add_service_routes
@@ -43,9 +44,7 @@ def build_app(worker: Worker) -> web.Application:
 
 def build_runner(worker: Worker, *, shutdown_seconds: float) -> web.AppRunner:
     """A runner whose cleanup lets open requests finish for up to `shutdown_seconds`."""
-    return web.AppRunner(
-        build_app(worker), handler_cancellation=True, shutdown_timeout=shutdown_seconds, access_log=None
-    )
+    return QuietRunner(build_app(worker), handler_cancellation=True, shutdown_timeout=shutdown_seconds)
 
 
 def errors(body_limit_bytes: int) -> Middleware:
