@@ -183,20 +183,23 @@ inline void attend_keys(MatrixRoom& room, int64_t padded, bool masked, float fac
 
 inline void attend_matrix(const Step<bf16>& step, const Task& task, MatrixRoom& room, Sums& out) {
   const int64_t tiles = (task.columns() + TILE_SIDE - 1) / TILE_SIDE;
+  int64_t visible[MOST_COLUMNS], least = task.end_key;
+  for (int64_t c = 0; c < tiles * TILE_SIDE; c++) {
+    visible[c] = c < task.columns() ? visible_to(step, task, c) : task.end_key;
+    least = std::min(least, visible[c]);
+  }
   read_query(step, task, room);
   std::fill_n(out.sums, step.size * MOST_COLUMNS, 0.0f);
   std::fill_n(out.largest, MOST_COLUMNS, -INFINITE), std::fill_n(out.weights, MOST_COLUMNS, 0.0f);
   for (int64_t start = task.first_key; start < task.end_key; start += MATRIX_KEYS) {
     const int64_t count = std::min(MATRIX_KEYS, task.end_key - start);
     const int64_t padded = (count + TILE_INNER - 1) / TILE_INNER * TILE_INNER;
-    bool masked = count < padded;
-    for (int64_t c = 0; c < tiles * TILE_SIDE; c++) {
-      const int64_t visible = c < task.columns() ? visible_to(step, task, c) - start : count;
-      room.limits[c] = static_cast<int32_t>(std::min(visible, count));
-      masked |= visible < count;
-    }
+    const bool masked = count < padded || least < start + count;
+    if (masked)
+      for (int64_t c = 0; c < tiles * TILE_SIDE; c++)
+        room.limits[c] = static_cast<int32_t>(std::min(visible[c] - start, count));
     read_cache(step, Slots<bf16>(step, task, start), count, padded, room);
-    ask_ahead(step, task, start + MATRIX_KEYS);
+    if (tiles == 1) ask_ahead(step, task, start + MATRIX_KEYS);
     attend_keys(room, padded, masked, step.scale() * 1.44269504f, step.size, tiles, out);
   }
   for (int64_t c = 0; c < task.columns(); c++) out.largest[c] *= step.scale();
