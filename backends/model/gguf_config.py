@@ -15,6 +15,9 @@ WINDOW = "attention.sliding_window"
 SCALES = ("attention.scale", "logit_scale", "residual_scale", "embedding_scale")
 """Factors that some relatives of the family multiply with."""
 
+UNNAMED_STRETCHES = ("rope.scaling.factor", "rope.scale_linear")
+"""By these positions are divided where no `rope.scaling.type` is named, in llama.cpp."""
+
 
 def config_from_gguf(metadata: Mapping[str, Any], vocab_size: int) -> LlamaConfig:
     """The configuration in `metadata`; `vocab_size` is the embedding's row count. ModelRefusedError by name."""
@@ -50,6 +53,9 @@ def _refuse_variants(metadata: Mapping[str, Any], fields: Fields) -> None:
         raise fields.refused("expert_count", "a mixture of experts is not supported here")
     if fields.get("rope.scaling.type", "none") != "none":
         raise fields.refused("rope.scaling.type", "this rope scaling is not supported here")
+    for name in UNNAMED_STRETCHES:
+        if fields.get("rope.scaling.type") is None and fields.get(name, 1) not in (0, 1):
+            raise fields.refused(name, "stretched rotary positions are not supported here")
     for name in SCALES:
         if fields.get(name) is not None:
             raise fields.refused(name, "this scaling is not supported here")

@@ -73,6 +73,8 @@ def test_each_architecture_has_its_own_parts():
         ({"llama__attention__value_length": 8}, "value_length is 8 .* head size 16"),
         ({"llama__expert_count": 8}, "mixture of experts"),
         ({"llama__rope__scaling__type": "linear"}, "rope.scaling.type is 'linear'"),
+        ({"llama__rope__scaling__factor": 4.0}, "rope.scaling.factor is 4.0"),
+        ({"llama__rope__scale_linear": 2.0}, "rope.scale_linear is 2.0"),
         ({"split__count": 3}, "one of 3 parts"),
         ({"llama__attention__scale": 0.1}, "llama.attention.scale is 0.1 in the GGUF metadata"),
         ({"llama__residual_scale": 0.2}, "llama.residual_scale is 0.2"),

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from backends.hashing import BlockHasher
+from backends.hashing import BlockHasher, BlockKey
 from backends.tiers.entry import BrokenEntryError, Named, name_of, named
 from tests.backends.core_builders import short_digest
 from tests.backends.tiers.builders import build_chain, build_entries, build_keys, payload_of
@@ -67,7 +67,7 @@ def test_an_entry_of_another_config_does_not_open(change: dict):
 
 
 def test_another_blocks_entry_does_not_open():
-    """Neither the block before it nor one with equal tokens after another beginning."""
+    """Neither the block before it, nor one with equal tokens after another beginning, nor one with other tokens."""
     first, second = build_chain(2)
     with pytest.raises(BrokenEntryError):
         build_entries().open(second, build_entry(first))
@@ -75,6 +75,9 @@ def test_another_blocks_entry_does_not_open():
     assert other.key.tokens == second.key.tokens
     with pytest.raises(BrokenEntryError):
         build_entries().open(second, build_entry(other))
+    sibling = Named(BlockKey(second.key.digest, first.key, b"x" * len(second.key.tokens)), second.name)
+    with pytest.raises(BrokenEntryError):
+        build_entries().open(second, build_entry(sibling))
 
 
 def test_the_error_tells_nothing_of_the_content():
