@@ -72,8 +72,12 @@ def _token(path: Path) -> str:
 
 
 def _peer(text: str) -> str:
-    """A base URL without a slash at the end."""
-    url = urlsplit(text)
-    if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment or url.username:
-        raise argparse.ArgumentTypeError(f"{text!r} is no worker's URL, as in http://10.0.0.7:8000")
+    """A base URL without a slash at the end. What is refused is not repeated: it may hold a password."""
+    try:
+        url = urlsplit(text)
+        whole = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:  # a port that is none, half an IPv6 address
+        whole = False
+    if not whole or url.query or url.fragment or "@" in url.netloc:
+        raise argparse.ArgumentTypeError("not a worker's URL, as in http://10.0.0.7:8000; users have no place in it")
     return text.rstrip("/")

@@ -27,13 +27,27 @@ def test_peers_may_be_several(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "url", ["10.0.0.7:8000", "ftp://a", "http://", "http://user:secret@a", "http://a?b=c", "http://a#b", "file:///etc"]
+    "url",
+    [
+        "10.0.0.7:8000",
+        "ftp://a",
+        "http://",
+        "http://user:secret@a",
+        "http://:secret@a",
+        "http://a?b=c",
+        "http://a#b",
+        "http://a:99999",
+        "http://[::1",
+        "file:///etc",
+    ],
 )
 def test_a_peer_that_is_no_workers_url_is_refused(url, capsys):
-    """argparse's error, which names the option."""
+    """argparse's error, which names the option and repeats no password."""
     with pytest.raises(SystemExit):
         read("--enable-cache-routes", "--peer", url)
-    assert "argument --peer: " in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "argument --peer: " in told
+    assert "secret" not in told
 
 
 def test_a_token_that_is_no_text_is_refused(tmp_path):

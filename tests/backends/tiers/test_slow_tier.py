@@ -178,18 +178,25 @@ def test_every_load_is_told_and_measured(tmp_path: Path):
 
 
 def test_a_reset_also_forgets_what_waits_to_be_written(gated):
-    """Nor is what the writer was at: nothing is found before the reset has come to its turn, or after it."""
+    """Nor is what is written, or what the writer was at: nothing of that is found, before the reset's turn or after.
+
+    What comes after the order is kept, be it the same block.
+    """
     slow, gate = gated
-    blocks = build_chain(3)
+    written, *blocks = build_chain(4)
+    gate.open.set()
+    store_all(slow.tier, [written])
+    gate.open.clear()
     for block in blocks[:2]:
         slow.offer(kept(block))
     wait_until(lambda: gate.waiting)
+    assert slow.lookup(written.name) is FetchState.PENDING
     slow.reset()
-    assert [slow.lookup(block.name) for block in blocks] == [FetchState.MISS] * 3
+    assert [slow.lookup(block.name) for block in (written, *blocks)] == [FetchState.MISS] * 4
+    slow.offer(kept(written))
     gate.open.set()
-    slow.offer(kept(blocks[2]))
-    wait_until(lambda: slow.tier.holds(blocks[2].name))
-    assert [slow.lookup(block.name) for block in blocks] == [FetchState.MISS] * 2 + [FetchState.PENDING]
+    wait_until(lambda: slow.queued_bytes == 0)
+    assert [slow.lookup(block.name) for block in (written, *blocks)] == [FetchState.PENDING] + [FetchState.MISS] * 3
     slow.tier.check_integrity()
 
 
