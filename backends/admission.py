@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from backends.api_errors import QueuedTokensOverflowError, QueueOverflowError
@@ -14,7 +14,8 @@ class Admission:
     """Bounds on the queue; None is no bound.
 
     `max_queued_requests` counts what the scheduler holds back, `max_queued_tokens` the prompt tokens of requests
-    whose first token has not come yet; a prompt longer than that is taken when nothing else waits.
+    whose first token has not come yet. The prompts of a call come in together: a call of more prompts or tokens than
+    that is taken while the queue has room, or nothing waits; else no trying again would help it.
     """
 
     max_queued_requests: int | None = None
@@ -29,19 +30,22 @@ class WaitingRoom:
         self._tokens: dict[str, int] = {}
         self._total_tokens = 0
 
-    def enter(self, request: GenerationRequest, waiting_requests: int) -> None:
-        """Count a request in; QueueOverflowError or QueuedTokensOverflowError when there is no room for it."""
-        tokens = len(request.prompt_ids)
-        bound = self._admission.max_queued_requests
+    def enter(self, requests: Sequence[GenerationRequest], waiting_requests: int) -> None:
+        """Count a call's requests in; QueueOverflowError or QueuedTokensOverflowError when there is no room for them.
+
+        `waiting_requests` wait before them.
+        """
+        tokens = {request.request_id: len(request.prompt_ids) for request in requests}
+        asked, bound = sum(tokens.values()), self._admission.max_queued_requests
         if bound is not None and waiting_requests >= bound:
             raise QueueOverflowError(f"{waiting_requests} requests wait already; the bound is {bound}.")
         bound = self._admission.max_queued_tokens
-        if bound is not None and self._total_tokens and self._total_tokens + tokens > bound:
+        if bound is not None and self._total_tokens and self._total_tokens + asked > bound:
             raise QueuedTokensOverflowError(
-                f"{self._total_tokens} prompt tokens wait already and this prompt has {tokens}; the bound is {bound}."
+                f"{self._total_tokens} prompt tokens wait already and {asked} are asked; the bound is {bound}."
             )
-        self._tokens[request.request_id] = tokens
-        self._total_tokens += tokens
+        self._tokens |= tokens
+        self._total_tokens += asked
 
     def leave(self, request_ids: Iterable[str]) -> None:
         """These wait no longer: their first token came, or they are gone."""

@@ -216,14 +216,12 @@ class AsyncEngine:
 
     def _admit(self, requests: Sequence[GenerationRequest]) -> None:
         """Take all requests of a call, or none."""
-        taken: list[str] = []
         try:
+            self._room.enter(requests, self._engine.stats().waiting)
             for request in requests:
-                self._room.enter(request, self._engine.stats().waiting)
-                taken.append(request.request_id)
                 self._engine.add(request)
         except (ApiError, RequestRefusedError) as error:
-            self._forget(taken)
+            self._forget(request.request_id for request in requests)
             refusal = error if isinstance(error, ApiError) else BadRequestError(str(error), param=error.param)
             self._tell([requests[0].request_id], refusal)
         else:

@@ -162,6 +162,13 @@ async def test_too_many_waiting_requests_are_turned_away():
         assert any(isinstance(result, list) and len(result) == 50 for result in results)
 
 
+async def test_a_batch_over_the_bounds_is_taken_by_an_idle_engine():
+    """Trying again, as a 503 says, would never help it."""
+    async with running_engine(Admission(max_queued_requests=2, max_queued_tokens=20), max_sequences=1) as rig:
+        deltas = await ask(rig, *(build_request(name) for name in "abcdefgh"))
+        assert sum(delta.finish_reason is not None for delta in deltas) == 8
+
+
 async def test_too_many_waiting_tokens_are_turned_away():
     """vLLM's --max-num-queued-tokens; a single long prompt is no crowd."""
     async with running_engine(Admission(max_queued_tokens=100)) as rig:
