@@ -23,7 +23,10 @@ LONGEST_SECONDS = 86_400.0
 """No wish holds for longer than a day."""
 
 RETENTIONS = {retention.value: retention for retention in Retention}
-OPENAI_RETENTIONS = {"in_memory": ORDINARY, "24h": CachePolicy(Retention.PRIORITY, LONGEST_SECONDS)}
+OPENAI_RETENTIONS = {
+    **dict.fromkeys(("in_memory", "in-memory"), ORDINARY),  # OpenAI's clients have had both spellings
+    "24h": CachePolicy(Retention.PRIORITY, LONGEST_SECONDS),
+}
 TIMED = (Retention.PIN, Retention.PRIORITY)
 
 

@@ -11,6 +11,7 @@ from backends.openai_usage import Usage
 from backends.openai_wire import Call, Endpoint
 from backends.serving import Worker
 from backends.types import Delta, GenerationRequest
+from router.core import Json
 
 
 class Conversation:
@@ -60,14 +61,21 @@ class Conversation:
         """The stream events for a step's deltas; the roles of all choices come before the first of them."""
         first = not self._counted
         indexed = [(self.take(delta), delta) for delta in deltas]
-        usage = self.usage.totals() if self.call.continuous_usage else None
         if first and self.call.endpoint is Endpoint.CHAT:
-            yield from (self.style.role_chunk(index, choice, usage) for index, choice in enumerate(self.choices))
+            for index, choice in enumerate(self.choices):
+                yield self.style.role_chunk(index, choice, self._usage_of(choice, 0))
         for position, (index, delta) in enumerate(indexed, start=1):
             last = self._open == 0 and position == len(indexed) and not self.call.include_usage
             choice = self.choices[index]
+            usage = self._usage_of(choice, delta.completion_tokens)
             yield self.style.chunk(index, delta, choice, usage=usage, last=last)
             choice.extend(delta)
+
+    def _usage_of(self, choice: ChoiceText, completion_tokens: int) -> dict[str, Json] | None:
+        """The counts beside a chunk, where they were asked for: those of its own answer, as in vLLM."""
+        if not self.call.continuous_usage:
+            return None
+        return Usage(False, len(choice.prompt_ids), completion_tokens).totals()
 
     def end(self) -> bytes:
         """What closes a stream: the counts if they were asked for, and the end mark."""

@@ -45,8 +45,18 @@ def token_buckets(max_model_tokens: int) -> tuple[int, ...]:
     return tuple(bucket for bucket in buckets if bucket <= max_model_tokens)
 
 
+class _Answers:
+    """A request's answers: how many have not ended yet, and the longest so far, in tokens."""
+
+    __slots__ = ("left", "longest_tokens")
+
+    def __init__(self, answers: int) -> None:
+        self.left = answers
+        self.longest_tokens = 0
+
+
 class RequestMetrics:
-    """An Observer of the engine."""
+    """An Observer of the engine. Every answer of a request counts, as in vLLM, but what is asked of all: once."""
 
     def __init__(self, families: Families, max_model_tokens: int) -> None:
         histogram, buckets = families.histogram, token_buckets(max_model_tokens)
@@ -73,6 +83,7 @@ class RequestMetrics:
         self._success = families.counters(
             "request_success", "Count of successfully processed requests.", "finished_reason", FINISHED_REASONS
         )
+        self._open: dict[str, _Answers] = {}
 
     def first_token(self, request_id: str, seconds: float) -> None:  # noqa: ARG002 - the engine's Observer
         """Seconds from arrival to the first token."""
@@ -102,8 +113,18 @@ class RequestMetrics:
     def _observe_shape(self, request: FinishedRequest) -> None:
         self._shape["request_prompt_tokens"].observe(request.prompt_tokens)
         self._shape["request_generation_tokens"].observe(request.completion_tokens)
-        self._shape["request_max_num_generation_tokens"].observe(request.completion_tokens)
         self._shape["request_params_max_tokens"].observe(request.max_tokens)
         self._shape["request_prefill_kv_computed_tokens"].observe(request.prompt_tokens - request.cached_tokens)
-        self._answers_asked.observe(request.n)
         self._preempted.observe(request.preemptions)
+        self._observe_whole(request)
+
+    def _observe_whole(self, request: FinishedRequest) -> None:
+        """With the last of a request's answers: how many they were, and how long the longest."""
+        name = request.request_id.rpartition("/")[0] if request.n > 1 else request.request_id
+        answers = self._open.setdefault(name, _Answers(request.n))
+        answers.left -= 1
+        answers.longest_tokens = max(answers.longest_tokens, request.completion_tokens)
+        if answers.left == 0:
+            del self._open[name]
+            self._answers_asked.observe(request.n)
+            self._shape["request_max_num_generation_tokens"].observe(answers.longest_tokens)

@@ -63,7 +63,8 @@ def test_anthropics_mark_is_a_pin_up_to_its_message():
 def test_openais_retention_is_a_priority_for_a_day():
     """ "in_memory" is what happens anyway."""
     assert read(prompt_cache_retention="24h").policy == CachePolicy(Retention.PRIORITY, LONGEST_SECONDS)
-    assert read(prompt_cache_retention="in_memory").policy == ORDINARY
+    for word in ("in_memory", "in-memory"):
+        assert read(prompt_cache_retention=word).policy == ORDINARY
 
 
 def test_the_more_exact_wish_wins():

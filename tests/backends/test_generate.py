@@ -166,6 +166,20 @@ async def test_usage_can_come_with_every_chunk():
         assert [chunk["usage"]["completion_tokens"] for chunk in chunks] == [1, 2, 3]
 
 
+async def test_the_usage_of_a_chunk_is_that_of_its_answer():
+    """Nothing with a role, and the other answer's tokens are none of its own; the last usage is of both."""
+    async with running_worker() as running:
+        options = {"include_usage": True, "continuous_usage_stats": True}
+        body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2, "n": 2}
+        async with running.client.post(CHAT, json={**body, "stream": True, "stream_options": options}) as response:
+            chunks = events(await response.read())[:-1]
+        counted = {0: [], 1: []}
+        for chunk in chunks[:-1]:
+            counted[chunk["choices"][0]["index"]].append(chunk["usage"]["completion_tokens"])
+        assert counted == {0: [0, 1, 2], 1: [0, 1, 2]}
+        assert chunks[-1]["usage"]["completion_tokens"] == 4
+
+
 async def test_logprobs_come_where_they_were_asked_for():
     """In both shapes."""
     async with running_worker() as running:

@@ -40,6 +40,21 @@ def test_an_aborted_request_that_never_ran_does_not_lower_the_latencies():
     assert seen["request_queue_time_seconds_count"] == 1
 
 
+def test_what_is_asked_of_all_answers_counts_once():
+    """n, and the longest answer, when the last one has ended; as in vLLM each answer has a finish reason of its own."""
+    declared = build_families()
+    metrics = RequestMetrics(declared, 4096)
+    for choice, tokens in enumerate((5, 30)):
+        metrics.finished(build_finished(request_id=f"a/{choice}", n=3, completion_tokens=tokens))
+    assert values(declared.registry)["request_params_n_count"] == 0
+    metrics.finished(build_finished(request_id="b"))
+    metrics.finished(build_finished(request_id="a/2", n=3, completion_tokens=7, finish_reason="abort"))
+    seen = values(declared.registry)
+    assert (seen["request_params_n_count"], seen["request_params_n_sum"]) == (2, 4)
+    assert seen["request_max_num_generation_tokens_sum"] == 11 + 30
+    assert (seen["request_generation_tokens_sum"], seen["request_success_total stop"]) == (11 + 42, 3)
+
+
 def test_token_times_and_steps_are_observed():
     """The engine's other three reports."""
     declared = build_families()
