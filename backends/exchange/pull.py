@@ -161,7 +161,9 @@ class Landing:
         seconds = 0.0
         for index in range(count):
             started = time.monotonic()
-            entry = await stream.readexactly(self._entries.entry_bytes)
+            # A guard of our own: aiohttp's ends with the first byte that is no HTTP, and leaves the reader waiting.
+            async with asyncio.timeout(SILENCE_SECONDS):
+                entry = await stream.readexactly(self._entries.entry_bytes)
             seconds += time.monotonic() - started
             self._verify(self._prompt.keys[self._prompt.held_blocks + index], entry)
             if len(self._waiting) >= self._batch and not await self.store():

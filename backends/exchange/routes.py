@@ -167,11 +167,16 @@ async def _give(worker: Worker, hashes: Sequence[bytes], after: bytes, request: 
     payload_bytes = await worker.engine.call(lambda: holdings.payload_bytes)
     entries = EntryFormat(holdings.kv_digest, worker.settings.block_tokens * TOKEN_BYTES, payload_bytes)
     response = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
-    with suppress(ConnectionResetError):
-        await response.prepare(request)
-        await response.write(encode_head(Head(entries.config_digest, entries.entry_bytes, len(chain))))
-        await _send(worker, chain, entries, response)
-        await response.write_eof()
+    try:
+        with suppress(ConnectionResetError):
+            await response.prepare(request)
+            await response.write(encode_head(Head(entries.config_digest, entries.entry_bytes, len(chain))))
+            await _send(worker, chain, entries, response)
+            await response.write_eof()
+    except Exception:
+        if request.transport is not None:
+            request.transport.abort()  # else an error would be sent as if it were blocks, and the peer wait for more
+        raise
     return response
 
 

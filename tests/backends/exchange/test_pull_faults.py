@@ -1,0 +1,69 @@
+"""A giver that fails in the middle of its stream: the puller neither believes it nor waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from backends.exchange import pull as pulling
+from backends.exchange.block_stream import decode_head, encode_head
+from tests.backends.exchange.exchange_builders import giver, pull, taker, two_workers
+
+PROMPT = list(range(1, 42))
+"""Ten full blocks of four, and a token."""
+
+
+async def test_a_fault_of_the_giver_cuts_the_stream_off(tmp_path, monkeypatch):
+    """Its engine may die; what came before is used, and the puller knows at once."""
+    monkeypatch.setattr("backends.exchange.routes.BATCH_BYTES", 1)
+    async with two_workers(tmp_path) as (first, second):
+        await first.complete(PROMPT)
+        read, calls = first.worker.holdings.read, []
+
+        def read_twice(keys):
+            calls.append(keys)
+            if len(calls) > 2:
+                raise RuntimeError
+            return read(keys)
+
+        monkeypatch.setattr(first.worker.holdings, "read", read_twice)
+        async with asyncio.timeout(pulling.SILENCE_SECONDS):
+            answer = await pull(second, first.url, PROMPT)
+        assert (answer["reason"], answer["pulled_tokens"]) == ("truncated", 8)
+        assert first.worker.exchange.serving == 0
+
+
+async def test_a_stream_that_is_no_http_any_more_is_given_up(tmp_path, monkeypatch):
+    """Somebody between the two broke it, and holds the connection."""
+    monkeypatch.setattr(pulling, "SILENCE_SECONDS", 0.3)
+    released, head_read = asyncio.Event(), asyncio.Event()
+
+    def decode_and_tell(*arguments):
+        head_read.set()
+        return decode_head(*arguments)
+
+    monkeypatch.setattr(pulling, "decode_head", decode_and_tell)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = pulling.HEAD_BYTES
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % head)
+        writer.write(heads[0] + b"\r\n")
+        await writer.drain()
+        await head_read.wait()
+        writer.write(b"HTTP/1.1 500 X\r\n\r\n")
+        await released.wait()
+        writer.close()
+
+    heads: list[bytes] = []
+    async with giver(tmp_path) as first:
+        holdings = first.worker.holdings
+        entries = pulling.EntryFormat(holdings.kv_digest, 16, holdings.payload_bytes)
+        heads.append(encode_head(pulling.Head(holdings.kv_digest, entries.entry_bytes, 10)))
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with taker(tmp_path, url) as second, asyncio.timeout(10):
+        answer = await pull(second, url, PROMPT)
+        assert answer["pulled_tokens"] == 0
+        assert answer["reason"] in ("peer_hangs", "peer_down")
+        released.set()
+    server.close()
