@@ -67,3 +67,22 @@ async def test_a_stream_that_is_no_http_any_more_is_given_up(tmp_path, monkeypat
         assert answer["reason"] in ("peer_hangs", "peer_down")
         released.set()
     server.close()
+
+
+async def test_a_peer_cannot_send_the_puller_elsewhere(tmp_path):
+    """Only named peers are asked, and only they see the token: a redirect is not followed."""
+    asked: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        place = f"http://127.0.0.1:{elsewhere.sockets[0].getsockname()[1]}/secret"
+        writer.write(f"HTTP/1.1 302 Found\r\nLocation: {place}\r\nConnection: close\r\n\r\n".encode())
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as elsewhere:
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as peer:
+            url = f"http://127.0.0.1:{peer.sockets[0].getsockname()[1]}"
+            async with taker(tmp_path, url) as second:
+                assert (await pull(second, url, PROMPT))["reason"] == "peer_error"
+    assert len(asked) == 1
