@@ -11,7 +11,7 @@ from backends.openai_usage import Usage
 from backends.openai_wire import Call, Endpoint
 from backends.serving import Worker
 from backends.types import Delta, GenerationRequest
-from router.core import Json
+from router.core import Json, PromptSource
 
 
 class Conversation:
@@ -36,11 +36,19 @@ class Conversation:
         self._block_tokens = settings.cached_block_tokens
         self._position = {request.request_id: index for index, request in enumerate(requests)}
         self.choices = [
-            ChoiceText(prompt_ids=request.prompt_ids) for request in requests for _ in range(call.sampling.n)
+            ChoiceText(prompt_ids=request.prompt_ids, echoed=self._echoed(source, request.prompt_ids))
+            for source, request in zip(call.prompts, requests, strict=True)
+            for _ in range(call.sampling.n)
         ]
         self._tokens = [0] * len(self.choices)
         self._counted: set[str] = set()
         self._open = len(self.choices)
+
+    def _echoed(self, source: PromptSource, prompt_ids: Sequence[int]) -> str:
+        """The prompt as it was given, without what the tokeniser put before it; of token ids, their text."""
+        if not self.call.echo:
+            return ""
+        return source.prompt if isinstance(source.prompt, str) else self.style.names.decode(prompt_ids)
 
     def take(self, delta: Delta) -> int:
         """Count a delta; the index of its choice."""

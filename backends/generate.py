@@ -57,7 +57,9 @@ async def _tell_again(worker: Worker, requests: Sequence[GenerationRequest]) -> 
 async def _request(worker: Worker, call: Call, index: int) -> GenerationRequest:
     """The engine's request for one prompt of a call."""
     source = call.prompts[index]
-    prompt_ids = await worker.prompts.read(source, call.sampling.max_tokens)
+    prompt_ids = await worker.prompts.read(
+        source, call.sampling.max_tokens, add_special_tokens=call.adds_special_tokens
+    )
     return GenerationRequest(
         request_id=f"{index}-{uuid.uuid4().hex}",
         prompt_ids=prompt_ids,

@@ -19,13 +19,17 @@ DONE = b"data: [DONE]\n\n"
 
 @dataclass(slots=True)
 class ChoiceText:
-    """One answer as it grows, after the prompt with these ids. `prompt_scores` has all of them but the first."""
+    """One answer as it grows, after the prompt with these ids. `prompt_scores` has all of them but the first.
+
+    `echoed` is the prompt's text, where it is to be repeated.
+    """
 
     text: str = ""
     finish_reason: str | None = None
     stop_reason: str | int | None = None
     logprobs: list[SampledToken] = field(default_factory=list)
     prompt_ids: Sequence[int] = ()
+    echoed: str = ""
     token_ids: list[int] = field(default_factory=list)
     prompt_scores: Sequence[SampledToken] | None = None
 
@@ -129,7 +133,7 @@ class AnswerStyle:
     def _completion_choice(self, index: int, choice: ChoiceText) -> dict[str, Json]:
         return {
             "index": index,
-            "text": self.names.decode(choice.prompt_ids) + choice.text if self.echo else choice.text,
+            "text": choice.echoed + choice.text,
             "logprobs": self._whole_logprobs(choice),
             "finish_reason": choice.finish_reason,
             "stop_reason": choice.stop_reason,

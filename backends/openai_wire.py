@@ -47,7 +47,8 @@ class Call:
     `model` None means whatever is served. `sampling.max_tokens` None means up to the model's length. `echo` repeats
     the prompt before the answer. `returns_token_ids` tells the ids of prompt and answer beside their text, and
     `names_tokens_by_id` writes `token_id:7` for a token's text in logprobs. `reports_reused`: KV events tell also
-    of blocks that were cached before (vLLM's kv_cache_report_mode "full").
+    of blocks that were cached before (vLLM's kv_cache_report_mode "full"). `adds_special_tokens`: what the tokeniser
+    puts before a text is put before each prompt.
     """
 
     endpoint: Endpoint
@@ -64,6 +65,7 @@ class Call:
     returns_token_ids: bool = False
     names_tokens_by_id: bool = False
     reports_reused: bool = False
+    adds_special_tokens: bool = False
 
 
 def parse_call(endpoint: Endpoint, body: bytes, limits: WireLimits = DEFAULT_LIMITS) -> Call:
@@ -169,6 +171,7 @@ def _call(
         returns_token_ids=fields.flag("return_token_ids", False),
         names_tokens_by_id=fields.flag("return_tokens_as_token_ids", False),
         reports_reused=_reports_reused(fields),
+        adds_special_tokens=fields.flag("add_special_tokens", endpoint is Endpoint.COMPLETIONS),
     )
 
 

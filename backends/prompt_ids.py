@@ -25,18 +25,24 @@ class PromptReader:
         self.max_model_tokens = max_model_tokens
         self._vocab_size = vocab_size
 
-    async def read(self, source: PromptSource, max_tokens: int | None) -> Sequence[int]:
+    async def read(
+        self, source: PromptSource, max_tokens: int | None, *, add_special_tokens: bool | None = None
+    ) -> Sequence[int]:
         """Token ids that leave room for `max_tokens` (one at least); BadRequestError naming both numbers if not."""
-        ids = await self.ids(source)
+        ids = await self.ids(source, add_special_tokens=add_special_tokens)
         self._check_length(len(ids), 1 if max_tokens is None else max_tokens)
         return ids
 
-    async def ids(self, source: PromptSource, *, add_special_tokens: bool = True) -> Sequence[int]:
-        """Token ids of any length; BadRequestError when the template refuses the messages or an id is unknown."""
+    async def ids(self, source: PromptSource, *, add_special_tokens: bool | None = None) -> Sequence[int]:
+        """Token ids of any length; BadRequestError when the template refuses the messages or an id is unknown.
+
+        The tokeniser's own prefix (a BOS) is added if asked for; None: to a text, not to a chat, which has its own.
+        """
         if source.messages is None and not isinstance(source.prompt, str):
             return self._known(source.prompt or ())
         text = self._rendered(source)
-        prefix = self.text.prompt_prefix if source.messages is None and add_special_tokens else b""
+        adds = source.messages is None if add_special_tokens is None else add_special_tokens
+        prefix = self.text.prompt_prefix if adds else b""
         if len(text) < THREAD_FROM_CHARACTERS:
             packed = self.text.tokeniser.encode(text)
         else:

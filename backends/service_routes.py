@@ -107,7 +107,7 @@ class ServiceHandlers:
         else:
             source = PromptSource(prompt=_single_text(fields))
         prompts = self._worker.prompts
-        ids = await prompts.ids(source, add_special_tokens=fields.flag("add_special_tokens", True))
+        ids = await prompts.ids(source, add_special_tokens=fields.flag("add_special_tokens", source.messages is None))
         texts = None
         if fields.flag("return_token_strs", False):
             texts = [prompts.text.tokeniser.decode([token]) for token in ids]

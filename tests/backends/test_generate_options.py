@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from router.tokenise import pack
 from tests.backends.server_builders import CHAT, COMPLETIONS, RunningWorker, events, running_worker
 
 PROMPT = list(range(1, 101))
@@ -55,6 +57,19 @@ async def test_streamed_ids_add_up_to_those_of_the_whole_answer():
                 assert seen[0]["choices"][0]["prompt_token_ids"] == whole["prompt_token_ids"]
             else:
                 assert seen[0]["prompt_token_ids"]
+
+
+async def test_an_echo_repeats_the_prompt_as_it_was_given():
+    """Not what the tokeniser put before it; `add_special_tokens` has it put nothing, or something before a chat."""
+    async with running_worker() as running:
+        prompts = running.worker.prompts
+        prompts.text = replace(prompts.text, prompt_prefix=pack([257]))
+        answer = await running.complete("hello", echo=True, max_tokens=0)
+        assert (answer["choices"][0]["text"], answer["usage"]["prompt_tokens"]) == ("hello", 6)
+        answer = await running.complete("hello", max_tokens=1, add_special_tokens=False)
+        assert answer["usage"]["prompt_tokens"] == 5
+        plain, more = await running.chat(max_tokens=1), await running.chat(max_tokens=1, add_special_tokens=True)
+        assert more["usage"]["prompt_tokens"] == plain["usage"]["prompt_tokens"] + 1
 
 
 async def test_an_echo_without_an_answer_is_the_prompt_and_its_scores():

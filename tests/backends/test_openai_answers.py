@@ -127,9 +127,8 @@ def test_the_scores_of_a_prompt_stand_beside_its_answer():
 
 def test_an_echo_begins_with_the_prompt_in_text_and_logprobs():
     """Its first token has no logprob; offsets count from its first character."""
-    choice = ChoiceText(
-        "é", "length", logprobs=[SampledToken(3, -0.1)], prompt_ids=[1, 2], prompt_scores=(SampledToken(2, -0.5),)
-    )
+    scored = {"logprobs": [SampledToken(3, -0.1)], "prompt_scores": (SampledToken(2, -0.5),)}
+    choice = ChoiceText("é", "length", prompt_ids=[1, 2], echoed="Red, ", **scored)
     style = build_style(Endpoint.COMPLETIONS, echo=True, logprobs=True)
     (answer,) = json.loads(style.whole([choice], build_usage()))["choices"]
     assert answer["text"] == "Red, é"

@@ -27,10 +27,11 @@ async def test_a_text_is_tokenised_behind_the_tokenisers_own_prefix():
 
 
 async def test_a_chat_brings_its_special_tokens_in_its_template():
-    """No prefix twice (trap 16)."""
+    """No prefix twice (trap 16), unless that is asked for."""
     text = replace(bytes_text("test"), template=ChatTemplate("{{ messages[0].content }}"), prompt_prefix=pack([257]))
-    ids = await build_reader(text).ids(PromptSource(messages=[{"role": "user", "content": "ab"}]))
-    assert list(ids) == [97, 98]
+    source = PromptSource(messages=[{"role": "user", "content": "ab"}])
+    assert list(await build_reader(text).ids(source)) == [97, 98]
+    assert list(await build_reader(text).ids(source, add_special_tokens=True)) == [257, 97, 98]
 
 
 async def test_token_ids_are_taken_as_they_are():

@@ -194,7 +194,7 @@ async def test_a_fault_of_ours_is_a_500_without_its_words(caplog):
     secret = "-".join(["my", "secret", "prompt"])
     async with running_worker() as running:
 
-        async def fail(*_arguments: object) -> None:
+        async def fail(*_arguments: object, **_options: object) -> None:
             raise KeyError(secret)
 
         running.worker.prompts.read = fail
