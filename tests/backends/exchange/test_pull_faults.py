@@ -86,3 +86,27 @@ async def test_a_peer_cannot_send_the_puller_elsewhere(tmp_path):
             async with taker(tmp_path, url) as second:
                 assert (await pull(second, url, PROMPT))["reason"] == "peer_error"
     assert len(asked) == 1
+
+
+async def test_only_so_many_pulls_run_at_once(tmp_path):
+    """The others wait: what comes in is memory, and each stored batch holds up a step."""
+    asked: list[bytes] = []
+    more, released = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        if len(asked) == pulling.PULLS_AT_ONCE:
+            more.set()
+        await released.wait()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as peer:
+        url = f"http://127.0.0.1:{peer.sockets[0].getsockname()[1]}"
+        async with taker(tmp_path, url) as second, asyncio.TaskGroup() as pulls:
+            for number in range(pulling.PULLS_AT_ONCE + 2):
+                pulls.create_task(pull(second, url, [number, *PROMPT]))
+            await more.wait()
+            for _ in range(20):  # as many answers as would let another pull begin
+                assert (await second.client.get("/health")).status == 200
+            assert len(asked) == pulling.PULLS_AT_ONCE
+            released.set()
