@@ -165,22 +165,18 @@ async def test_a_slow_peer_is_not_worth_it(tmp_path):
 
 
 async def test_a_full_pool_takes_what_fits(tmp_path):
-    """Running requests are not disturbed: what finds no room is computed when it is its turn."""
+    """What others hold is not touched: what finds no room is computed when it is its turn, and not counted."""
+    prompt = list(range(1, 402))
     async with giver(tmp_path) as first:
-        await first.complete(list(range(1, 402)), max_tokens=1)
-        async with taker(tmp_path, first.url, "--num-gpu-blocks-override", "140") as second:
-            second.gate.shut()
-            running = asyncio.create_task(second.complete([5] * 300, max_tokens=3))
-            try:
-                await second.gate.holds_a_step()
-                pulling = asyncio.create_task(pull(second, first.url, list(range(1, 402))))
-                await asyncio.sleep(0)
-            finally:
-                second.gate.open()
-            answer = await pulling
-            await running
-            assert answer["pulled_tokens"] % 4 == 0
-            await second.worker.engine.call(second.worker.engine._engine.check_integrity)
+        await first.complete(prompt, max_tokens=1)
+        async with taker(tmp_path, first.url) as second:
+            engine, pool = second.worker.engine, second.worker.holdings.cache.pool
+            held = await engine.call(lambda: pool.get_new_blocks(pool.available() - 30))
+            answer = await pull(second, first.url, prompt)
+            assert (answer["reason"], answer["pulled_tokens"], answer["cached_tokens"]) == ("no_room", 120, 120)
+            await engine.call(lambda: pool.check_integrity([held]))
+            await engine.call(lambda: pool.free_blocks(held))
+            assert await cached_tokens(second, prompt) == 120
 
 
 async def test_a_partition_pays_for_what_is_pulled(tmp_path):
