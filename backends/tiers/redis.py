@@ -27,6 +27,9 @@ BLOCKS_AT_ONCE = 8
 
 REMEMBERED_STORES = 100_000
 
+FAULTS = (RedisError, OSError, AttributeError, TypeError, ValueError)
+"""The last three are what the client raises at answers that are RESP, but not to what was asked."""
+
 
 class RedisTier:
     """Blocks under `prefix` + their name. What Redis holds is found out by asking, so every look-up is PENDING.
@@ -83,7 +86,7 @@ class RedisTier:
             pipeline.expire(self._key(block), self._ttl_seconds)
         try:
             answers: list[Any] = pipeline.execute()[::2]
-        except (RedisError, OSError):
+        except FAULTS:
             self.counters.failed_loads += 1
             self._breaker.failed()
             return []
@@ -91,7 +94,7 @@ class RedisTier:
         return answers
 
     def _open(self, block: Named, entry: Any) -> Payload | None:
-        if not entry:
+        if not entry or not isinstance(entry, bytes):
             self._stored.pop(block.name, None)
             return None
         try:
@@ -108,7 +111,7 @@ class RedisTier:
         self._stored.pop(block.name, None)
         try:
             self._client.delete(self._key(block))
-        except (RedisError, OSError):
+        except FAULTS:
             self._breaker.failed()
 
     def store(self, block: Named, payload: Payload) -> None:
@@ -117,7 +120,7 @@ class RedisTier:
             self._client.set(
                 self._key(block), b"".join((self._entries.seal(block, payload), payload)), ex=self._ttl_seconds
             )
-        except (RedisError, OSError):
+        except FAULTS:
             self.counters.failed_stores += 1
             self._breaker.failed()
             return
@@ -141,7 +144,7 @@ class RedisTier:
         try:
             for keys in _some_at_a_time(self._client.scan_iter(match=self._prefix + "*", count=1000), 500):
                 self._client.unlink(*keys)
-        except (RedisError, OSError):
+        except FAULTS:
             self._breaker.failed()
 
     def stats(self) -> TierStats:

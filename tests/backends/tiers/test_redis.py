@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -80,6 +83,32 @@ def test_a_value_of_another_type_is_a_failure_not_an_exception(redis_server: Red
     redis_server.client.rpush(PREFIX + block.name.hex(), "a")
     assert loaded(tier, [block]) == []
     assert tier.counters.failed_loads == 1
+
+
+@pytest.mark.parametrize(
+    "answer", [b"!!!\r\n", b"HTTP/1.1 400\r\n\r\n", b"*2\r\n$1\r\na\r\n$1\r\nb\r\n", b"+OK\r\n", b":5\r\n", b"%1\r\n"]
+)
+def test_whatever_a_server_answers_is_a_miss_and_never_raises(answer: bytes):
+    """Something else may listen there, or a proxy lose its place in the stream."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    connection = server.accept()[0]
+                    threading.Thread(target=answer_all, args=(connection,), daemon=True).start()
+
+        def answer_all(connection: socket.socket) -> None:
+            with suppress(OSError), connection:
+                while connection.recv(1 << 16):
+                    connection.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        url, blocks = f"redis://127.0.0.1:{server.getsockname()[1]}/0", build_chain(3)
+        for use in (lambda tier: loaded(tier, blocks), lambda tier: store_all(tier, blocks), RedisTier.reset):
+            tier = RedisTier(url, build_entries(), prefix=PREFIX, ttl_seconds=100, clock=ManualClock())
+            assert not use(tier)
+            assert tier.counters.loads == 0
 
 
 def test_a_frozen_server_costs_a_moment_once(redis_server: RedisServer):
