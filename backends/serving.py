@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,8 +25,8 @@ class ServerSettings:
     """How the worker presents itself. The first of `served_names` is what answers and metrics say.
 
     `root` is where the model was loaded from; a gateway finds the tokeniser there. `api_keys` guard /v1; none guard
-    nothing. `mint_request_ids`: an answer gets an X-Request-Id also where the request had none. `seed`: requests
-    without one get it, then its successors; None leaves them unpredictable.
+    nothing. `mint_request_ids`: an answer gets an X-Request-Id also where the request had none. `seed`: answers
+    to requests without one get it, then its successors; None leaves them unpredictable.
     """
 
     served_names: tuple[str, ...]
@@ -75,13 +74,15 @@ class Worker:
         self.offload = offload
         self.in_flight = 0
         self.draining = False
-        self._seeds = itertools.count(settings.seed or 0)
+        self._next_seed = settings.seed or 0
 
     def with_seed(self, sampling: SamplingParams) -> SamplingParams:
         """`sampling` with a seed, if the worker gives seeds and it has none."""
         if self.settings.seed is None or sampling.seed is not None:
             return sampling
-        return replace(sampling, seed=next(self._seeds))
+        seed = self._next_seed
+        self._next_seed += sampling.n  # a request's answers have successive seeds, and the next request's are others
+        return replace(sampling, seed=seed)
 
     def require_model(self, name: str | None) -> None:
         """UnknownModelError unless `name` is served; no name means whatever is."""

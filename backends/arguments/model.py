@@ -21,5 +21,5 @@ def add_model_options(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--threads", type=positive, metavar="N", help="compute threads; torch decides if not given")
     group.add_argument(
-        "--seed", type=int, metavar="N", help="requests without a seed get N, N+1, …; unpredictable ones if not given"
+        "--seed", type=int, metavar="N", help="answers without a seed get N, N+1, …; unpredictable ones if not given"
     )

@@ -75,6 +75,8 @@ class EngineMetrics:
         for field, counter in self._counters.items():
             counter.inc(growth[field])
         self._split_prompt(growth)
+        if not (stats.running or stats.waiting):
+            self._external_left = 0  # who was aborted before its first token leaves none
         self._split_hits(stats, growth["prefix_hits"])
         self._before = stats
 

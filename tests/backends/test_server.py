@@ -211,7 +211,7 @@ async def test_a_key_guards_v1_and_nothing_else():
 
 
 async def test_a_seeded_worker_gives_seeds_to_those_who_have_none():
-    """--seed N: N, N+1, …; a request's own seed stays."""
+    """--seed N: N, N+1, … to the answers, so that no request repeats another's; a request's own seed stays."""
     async with running_worker("--seed", "40") as running:
-        seeds = [running.worker.with_seed(SamplingParams(seed=seed)).seed for seed in (None, 7, None)]
-        assert seeds == [40, 7, 41]
+        asked = [SamplingParams(n=3), SamplingParams(seed=7), SamplingParams()]
+        assert [running.worker.with_seed(sampling).seed for sampling in asked] == [40, 7, 43]

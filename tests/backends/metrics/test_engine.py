@@ -69,7 +69,7 @@ def test_what_a_tier_gave_is_external_and_told_by_tier():
 
 def test_a_hit_is_counted_before_its_prompt_is_done():
     """The tier's hits come at admission, the prompt's tokens with its first answer token; neither is lost."""
-    hit = build_stats(external_hits=64, external_hits_by_source=(("host", 64),))
+    hit = build_stats(external_hits=64, external_hits_by_source=(("host", 64),), running=1)
     done = build_stats(
         external_hits=64, external_hits_by_source=(("host", 64),), prompt_tokens=100, cached_prompt_tokens=64
     )
@@ -78,3 +78,13 @@ def test_a_hit_is_counted_before_its_prompt_is_done():
     assert seen["prompt_tokens_by_source_total external_kv_transfer"] == 64
     assert seen["prompt_tokens_by_source_total local_cache_hit"] == 0
     assert seen["prompt_tokens_cached_by_source_total host"] == 64
+
+
+def test_a_tiers_hit_that_was_aborted_makes_no_later_hit_external():
+    """Its prompt was never done; what the next one finds in the cache is local."""
+    hit = build_stats(external_hits=64, running=1)
+    gone = build_stats(external_hits=64)
+    other = build_stats(external_hits=64, prompt_tokens=100, cached_prompt_tokens=80)
+    seen = after(hit, gone, other)
+    assert seen["prompt_tokens_by_source_total external_kv_transfer"] == 0
+    assert seen["prompt_tokens_by_source_total local_cache_hit"] == 80
