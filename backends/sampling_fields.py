@@ -94,7 +94,7 @@ def read_sampling(
         logprobs=_alternatives("logprobs", logprobs, max_logprobs),
         n=_integer(fields, "n", 1),
         min_p=_number(fields, "min_p", 0.0),
-        stop_token_ids=fields.integers("stop_token_ids"),
+        stop_token_ids=_once_each(fields.integers("stop_token_ids")),
         skip_special_tokens=fields.flag("skip_special_tokens", True),
         min_tokens=_integer(fields, "min_tokens", 0),
         presence_penalty=_number(fields, "presence_penalty", 0.0),
@@ -171,7 +171,12 @@ def _allowed(fields: Fields) -> tuple[int, ...] | None:
     token_ids = fields.integers("allowed_token_ids")
     if not token_ids:
         raise with_parameter("allowed_token_ids is not None and empty!", "allowed_token_ids")
-    return token_ids
+    return _once_each(token_ids)
+
+
+def _once_each(token_ids: tuple[int, ...]) -> tuple[int, ...]:
+    """No more than a vocabulary of them, once they are known to be of it: they are gone through in every step."""
+    return tuple(dict.fromkeys(token_ids))
 
 
 def _top_k(fields: Fields) -> int:

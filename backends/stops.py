@@ -58,37 +58,38 @@ class StopStrings:
 
 
 class _Matcher:
-    """How many characters at the end of the text so far begin one stop string."""
+    """How many characters at the end of the text so far begin one stop string.
+
+    `_fallback` has, for each prefix of the stop string that the text has come to, the length of its longest proper
+    prefix that is also its suffix: a long stop string costs nothing until then, for anybody's `n` answers.
+    """
 
     __slots__ = ("_fallback", "matched", "stop")
 
     def __init__(self, stop: str) -> None:
         self.stop = stop
         self.matched = 0
-        self._fallback = _fallbacks(stop)
+        self._fallback = [0]
 
     @property
     def begun(self) -> int:
         """Characters at the end of the text that may still become the stop string."""
-        return self.matched if self.matched < len(self.stop) else self._fallback[-1]
+        return self.matched if self.matched < len(self.stop) else self._shorter(self.matched)
 
     def step(self, character: str) -> bool:
         """Whether the stop string is complete with this character."""
         if self.matched == len(self.stop):
-            self.matched = self._fallback[-1]
-        while self.matched and self.stop[self.matched] != character:
-            self.matched = self._fallback[self.matched - 1]
-        self.matched += self.stop[self.matched] == character
+            self.matched = self._shorter(self.matched)
+        self.matched = self._after(self.matched, character)
         return self.matched == len(self.stop)
 
+    def _shorter(self, length: int) -> int:
+        while len(self._fallback) < length:
+            self._fallback.append(self._after(self._fallback[-1], self.stop[len(self._fallback)]))
+        return self._fallback[length - 1]
 
-def _fallbacks(pattern: str) -> list[int]:
-    """For each prefix, the length of its longest proper prefix that is also its suffix."""
-    lengths = [0] * len(pattern)
-    matched = 0
-    for position in range(1, len(pattern)):
-        while matched and pattern[matched] != pattern[position]:
-            matched = lengths[matched - 1]
-        matched += pattern[matched] == pattern[position]
-        lengths[position] = matched
-    return lengths
+    def _after(self, matched: int, character: str) -> int:
+        """How many characters of the stop string end with this one, when `matched` of them came before it."""
+        while matched and self.stop[matched] != character:
+            matched = self._shorter(matched)
+        return matched + (self.stop[matched] == character)

@@ -162,3 +162,9 @@ def test_numbers_of_any_size_are_no_fault_of_ours():
     for fields in ({"temperature": 10**400}, {"logit_bias": {"7": 10**400}}, {"top_p": -(10**400)}):
         with pytest.raises(ApiError):
             read(**fields)
+
+
+def test_token_ids_are_named_once_each():
+    """A request cannot make every step go through more of them than the model has."""
+    sampling = read(allowed_token_ids=[7, 5] * 1000, stop_token_ids=[3] * 1000)
+    assert (sampling.allowed_token_ids, sampling.stop_token_ids) == ((7, 5), (3,))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -123,3 +125,11 @@ def test_only_the_beginning_of_a_stop_string_is_ever_held_back(stops, pieces):
         held = text[len(seen) :]
         beginnings = [stop[:length] for stop in stops for length in range(len(stop))]
         assert held == max((b for b in beginnings if text.endswith(b)), key=len)
+
+
+def test_a_long_stop_string_costs_nothing_before_the_text_comes_to_it():
+    """The engine's thread makes one for each answer: a megabyte of it must not hold up everybody."""
+    start = time.process_time()
+    stops = [StopStrings(["ab" * 500_000]) for _ in range(128)]
+    assert [stop.push("abac").text for stop in stops] == ["abac"] * 128
+    assert time.process_time() - start < 1.0
