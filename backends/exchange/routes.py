@@ -173,7 +173,7 @@ async def _give(worker: Worker, hashes: Sequence[bytes], after: bytes, request: 
             await response.write(encode_head(Head(entries.config_digest, entries.entry_bytes, len(chain))))
             await _send(worker, chain, entries, response)
             await response.write_eof()
-    except Exception:
+    except BaseException:  # also when the time is over
         if request.transport is not None:
             request.transport.abort()  # else an error would be sent as if it were blocks, and the peer wait for more
         raise

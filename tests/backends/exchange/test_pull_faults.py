@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 from backends.exchange import pull as pulling
 from backends.exchange.block_stream import decode_head, encode_head
@@ -30,6 +31,29 @@ async def test_a_fault_of_the_giver_cuts_the_stream_off(tmp_path, monkeypatch):
             answer = await pull(second, first.url, PROMPT)
         assert (answer["reason"], answer["pulled_tokens"]) == ("truncated", 8)
         assert first.worker.exchange.serving == 0
+
+
+async def test_a_giver_that_takes_too_long_cuts_the_stream_off(tmp_path, monkeypatch):
+    """Its own time is over, long before the puller's would be."""
+    monkeypatch.setattr("backends.exchange.routes.BATCH_BYTES", 1)
+    monkeypatch.setattr("backends.exchange.routes.TOTAL_SECONDS", 0.3)
+    async with two_workers(tmp_path) as (first, second):
+        await first.complete(PROMPT)
+        read, calls, released = first.worker.holdings.read, [], threading.Event()
+
+        def read_once(keys):
+            calls.append(keys)
+            if len(calls) > 1:
+                released.wait(10)
+            return read(keys)
+
+        monkeypatch.setattr(first.worker.holdings, "read", read_once)
+        try:
+            async with asyncio.timeout(pulling.SILENCE_SECONDS - 1):
+                answer = await pull(second, first.url, PROMPT)
+        finally:
+            released.set()
+        assert (answer["reason"], answer["pulled_tokens"]) == ("truncated", 4)
 
 
 async def test_a_stream_that_is_no_http_any_more_is_given_up(tmp_path, monkeypatch):
