@@ -14,7 +14,7 @@ def add_server_options(group: argparse._ArgumentGroup) -> None:
     """Add them to their group."""
     group.add_argument("--host", default="127.0.0.1", help="0.0.0.0 for all interfaces (vLLM's default)")
     group.add_argument("--port", type=port, default=8000, help="0 takes a free one and says which")
-    group.add_argument("--api-key", nargs="+", metavar="KEY", help="guards /v1; also VLLM_API_KEY")
+    group.add_argument("--api-key", nargs="+", type=_key, metavar="KEY", help="guards /v1; also VLLM_API_KEY")
     group.add_argument(
         "--enable-prompt-tokens-details",
         action=OnOff,
@@ -39,3 +39,10 @@ def add_server_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--shutdown-timeout", type=seconds, default=30.0, metavar="SECONDS", help="drain after SIGTERM")
     group.add_argument("--max-num-queued-reqs", type=positive, metavar="N", help="503 when so many wait")
     group.add_argument("--max-num-queued-tokens", type=positive, metavar="N", help="503 when so many tokens wait")
+
+
+def _key(text: str) -> str:
+    """A key; none is empty, or `Authorization: Bearer` alone would open the door."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("a key must not be empty; leave the option out to guard nothing")
+    return text

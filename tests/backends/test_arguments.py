@@ -45,6 +45,15 @@ def test_a_key_from_the_environment_guards_and_is_not_printed(monkeypatch):
     assert "environment-key" not in build_parser().format_help()
 
 
+def test_an_empty_key_is_a_mistake(capsys):
+    """As from an unset variable: else a bare `Authorization: Bearer` would be let in."""
+    for keys in ([""], ["a", " "]):
+        with pytest.raises(SystemExit) as caught:
+            parse_arguments(["--api-key", *keys])
+        assert caught.value.code == 2
+        assert "a key must not be empty" in capsys.readouterr().err
+
+
 def test_developers_routes_come_with_vllms_variable(monkeypatch):
     """VLLM_SERVER_DEV_MODE=1."""
     monkeypatch.setenv("VLLM_SERVER_DEV_MODE", "1")
