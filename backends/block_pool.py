@@ -139,10 +139,11 @@ class BlockPool:
             taken.append(block.block_id)
         return taken
 
-    def touch(self, block_ids: Sequence[int], partition: str = UNNAMED) -> None:
+    def touch(self, block_ids: Sequence[int], partition: str = UNNAMED, *, hits: bool = True) -> None:
         """A request of `partition` holds found blocks once more; they keep their content.
 
-        It must have checked that `unheld` of them are available. A hit block is no longer to be evicted first.
+        It must have checked that `unheld` of them are available. A hit block is no longer to be evicted first; whoever
+        only holds them while something else is done says that these are no `hits`.
         """
         blocks, taker = self._blocks, self._shelf(partition)
         foreign = []
@@ -157,12 +158,12 @@ class BlockPool:
                 else:
                     taker.remove(block)
             block.ref_count += 1
-            block.uses += 1
-            if block.retention is EVICT_FIRST:
+            block.uses += hits
+            if hits and block.retention is EVICT_FIRST:
                 block.retention = NORMAL
         for block in foreign:  # when all others are held: taking over may evict
             self._hold_foreign(block, taker)
-        if self._auto_retention:
+        if hits and self._auto_retention:
             for block_id in block_ids:
                 self._wishes.hit(blocks[block_id], self._now)
 

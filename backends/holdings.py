@@ -105,7 +105,7 @@ class Holdings:
         here, partition = len(before) - first, prompt.partition
         if pool.unheld(before, partition) > pool.available(partition):
             return here
-        pool.touch(before, partition)  # else they could be evicted for those that follow them
+        pool.touch(before, partition, hits=False)  # else they could be evicted for those that follow them
         try:
             count = min(len(payloads) - here, pool.available(partition))
             if count > 0:

@@ -100,6 +100,16 @@ def test_a_full_pool_takes_as_many_as_fit():
     run_to_end(engine)
 
 
+def test_adding_is_no_hit():
+    """However many times a chain's beginning is held while its end comes in: nothing gets hot by being pulled."""
+    engine, holdings = build_holdings(num_blocks=60, auto_retention=True)
+    prompt = holdings.prompt(list(range(1, 97)), cache_salt=None)
+    for first in range(0, 24, 2):
+        assert holdings.add(prompt, first, payloads(2)) == 2
+    assert [part.pinned for part in engine.occupancy()] == [0]
+    assert sum(block.uses for block in engine.pool.blocks(slice(None))) == 0
+
+
 def test_what_is_added_to_a_partitions_blocks_stays_in_it():
     """A pull is paid for by one partition, and takes nothing from it for another."""
     engine, holdings = build_holdings(num_blocks=41, partitions=Partitions.parse(["support=0:0.6"]))
