@@ -10,6 +10,9 @@ import msgspec
 from backends.api_errors import InvalidBodyError, invalid
 from router.core import Json
 
+LARGEST_INTEGER = (1 << 63) - 1
+"""As vLLM bounds seeds and priorities. Python writes no integer of thousands of digits, and fails only when it has to."""
+
 LARGEST_NUMBER = sys.float_info.max
 """JSON has integers of any size; more than this is no float."""
 
@@ -57,12 +60,14 @@ class Fields:
         raise self._wrong(name, "bool_type", "a valid boolean")
 
     def integer(self, name: str) -> int | None:
-        """An integer field; 5.0 counts as 5."""
+        """An integer field of 64 bits at most; 5.0 counts as 5."""
         value = self._values.get(name)
         if value is None:
             return None
         if not is_number(value) or value != int(value):
             raise self._wrong(name, "int_type", "a valid integer")
+        if abs(value) > LARGEST_INTEGER:
+            raise self._wrong(name, "int_parsing_size", "an integer of 64 bits at most")
         return int(value)
 
     def number(self, name: str) -> float | None:

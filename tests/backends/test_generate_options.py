@@ -59,6 +59,18 @@ async def test_streamed_ids_add_up_to_those_of_the_whole_answer():
                 assert seen[0]["prompt_token_ids"]
 
 
+@pytest.mark.parametrize("name", ["seed", "priority", "max_tokens", "min_tokens", "top_k", "n", "logprobs"])
+async def test_a_number_of_thousands_of_digits_is_a_bad_request(name: str):
+    """Not a fault at the first sum that cannot be written, in a step that other requests share."""
+    async with running_worker() as running:
+        body = f'{{"prompt": "x", "{name}": {"9" * 4300}}}'.encode()
+        async with running.client.post(
+            COMPLETIONS, data=body, headers={"Content-Type": "application/json"}
+        ) as response:
+            assert response.status == 400
+            assert (await response.json())["error"]["param"] == f"body.{name}"
+
+
 async def test_an_echo_repeats_the_prompt_as_it_was_given():
     """Not what the tokeniser put before it; `add_special_tokens` has it put nothing, or something before a chat."""
     async with running_worker() as running:

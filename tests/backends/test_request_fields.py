@@ -50,6 +50,8 @@ def test_a_good_value_is_read_as_its_type(reader: str, value: Any, read: Any):
         ("integer", 5.5, "int_type"),
         ("integer", True, "int_type"),
         ("integer", "5", "int_type"),
+        ("integer", 1 << 63, "int_parsing_size"),
+        ("integer", -1e300, "int_parsing_size"),
         ("number", "0.5", "float_type"),
         ("number", False, "float_type"),
         ("sequence", {}, "list_type"),
