@@ -11,7 +11,7 @@ from backends.api_errors import InvalidBodyError, invalid
 from router.core import Json
 
 LARGEST_INTEGER = (1 << 63) - 1
-"""As vLLM bounds seeds and priorities. Python writes no integer of thousands of digits, and fails only when it has to."""
+"""As vLLM bounds seeds. Python cannot write an integer of thousands of digits, and fails only where it has to."""
 
 LARGEST_NUMBER = sys.float_info.max
 """JSON has integers of any size; more than this is no float."""
