@@ -154,6 +154,13 @@ class AsyncEngine:
         finally:
             self._replies.discard(reply)
 
+    def order(self, command: Callable[[], None]) -> None:
+        """Have `command`, which must not fail, run in the engine's thread between two steps. Any thread.
+
+        Nobody hears of it, but the engine is watched after it; after the end it does not run at all.
+        """
+        self._inbox.put(command)
+
     async def reset_prefix_cache(self, *, external: bool = False, preempt: bool = False) -> bool:
         """Forget all cached blocks; see `Engine.reset_prefix_cache`."""
         return await self.call(partial(self._engine.reset_prefix_cache, external=external, preempt=preempt))

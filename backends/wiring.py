@@ -26,6 +26,7 @@ from backends.request_profile import RequestRecorder
 from backends.serving import ServerSettings, Worker
 from backends.tiers.interface import Offload
 from backends.tiers.metrics import TierCollector
+from backends.tiers.offload import TieredOffload
 from backends.tiers.options import build_offload
 from backends.tiers.rates import Rates
 from backends.tiers.seen_too import SeenToo
@@ -62,7 +63,7 @@ def _worker(options: argparse.Namespace, loaded: Loaded, pulse: Pulse) -> Worker
     metrics_and_pulse = pulse.beside(metrics.watch)
     events, rates = build_events(options), Rates()
     exchange = build_exchange(options, rates)
-    offload, watching = _offload(options, loaded, rates, events, metrics)
+    tiers, offload, watching = _offload(options, loaded, rates, events, metrics)
     engine = Engine(
         config,
         loaded.runner,
@@ -80,6 +81,8 @@ def _worker(options: argparse.Namespace, loaded: Loaded, pulse: Pulse) -> Worker
     async_engine = AsyncEngine(engine, admission=admission, watch=events.before(metrics_and_pulse))
     holdings = Holdings(engine.cache, loaded.runner)
     exchange.connect(async_engine, holdings)
+    if tiers is not None and events.tiers is not None:
+        tiers.tell_between_steps(async_engine.order)
     if exchange.settings.routes or events.config is not None:
         metrics.registry.register(exchange.collector(metrics.families.model_name, events, holdings))
     return Worker(settings, async_engine, prompts, metrics, holdings, events, exchange, offload)
@@ -87,8 +90,8 @@ def _worker(options: argparse.Namespace, loaded: Loaded, pulse: Pulse) -> Worker
 
 def _offload(
     options: argparse.Namespace, loaded: Loaded, rates: Rates, events: EventService, metrics: WorkerMetrics
-) -> tuple[Offload, list[Journal]]:
-    """What brings evicted blocks back, and who must hear of the pool's blocks for it and for the metrics."""
+) -> tuple[TieredOffload | None, Offload, list[Journal]]:
+    """The tiers; what brings evicted blocks back; who must hear of the pool's blocks for it and for the metrics."""
     tiers = build_offload(
         options,
         loaded.runner,
@@ -103,9 +106,9 @@ def _offload(
         journals.append(tiers)
         metrics.registry.register(TierCollector(metrics.families.model_name, tiers.stats))
     if not options.kv_cache_metrics:
-        return tiers or Measuring(rates), journals
+        return tiers, tiers or Measuring(rates), journals
     residency = BlockResidency(metrics.families, time.monotonic, options.kv_cache_metrics_sample)
-    return SeenToo(tiers or Measuring(rates), residency.seen), [*journals, residency]
+    return tiers, SeenToo(tiers or Measuring(rates), residency.seen), [*journals, residency]
 
 
 def build_settings(options: argparse.Namespace, loaded: Loaded) -> ServerSettings:

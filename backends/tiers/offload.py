@@ -108,6 +108,13 @@ class TieredOffload:
     def stepped(self, computed_tokens: int, seconds: float) -> None:
         """See `Offload.stepped`."""
         self._rates.stepped(computed_tokens, seconds)
+        self._tell()
+
+    def tell_between_steps(self, order: Callable[[Callable[[], None]], None]) -> None:
+        """Have news told when no step comes, too: `order` has something run in the engine's thread, from any thread."""
+        self._news.call(lambda: order(self._tell))
+
+    def _tell(self) -> None:
         self._news.tell(self._journal)
 
     def wait(self, timeout_seconds: float) -> None:
@@ -122,7 +129,7 @@ class TieredOffload:
             self._host.reset()
         for tier in self._slow:
             tier.reset()
-        self._news.tell(self._journal)
+        self._tell()
 
     def close(self) -> None:
         """See `Offload.close`."""

@@ -135,20 +135,36 @@ class TierNews:
 
     def __init__(self) -> None:
         self._news: deque[Callable[[TierJournal], None]] = deque()
+        self._call: Callable[[], None] | None = None
+        self._called = False
+
+    def call(self, call: Callable[[], None]) -> None:
+        """Have `call` called for the first news after each `tell`, by whoever brings them; now if there are some."""
+        self._call = call
+        if self._news:
+            self._called = True
+            call()
 
     def stored(self, key: BlockKey, medium: str) -> None:
         """See `TierJournal`."""
-        self._news.append(lambda journal: journal.stored(key, medium))
+        self._add(lambda journal: journal.stored(key, medium))
 
     def removed(self, key: BlockKey, medium: str) -> None:
         """See `TierJournal`."""
-        self._news.append(lambda journal: journal.removed(key, medium))
+        self._add(lambda journal: journal.removed(key, medium))
 
     def cleared(self, medium: str) -> None:
         """See `TierJournal`."""
-        self._news.append(lambda journal: journal.cleared(medium))
+        self._add(lambda journal: journal.cleared(medium))
+
+    def _add(self, news: Callable[[TierJournal], None]) -> None:
+        self._news.append(news)
+        if self._call is not None and not self._called:
+            self._called = True
+            self._call()
 
     def tell(self, journal: TierJournal) -> None:
         """Pass on what has come in, in order. Engine thread."""
+        self._called = False  # before looking: what comes from now on calls, once too often rather than never
         while self._news:
             self._news.popleft()(journal)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -237,6 +238,17 @@ async def test_the_cache_is_not_reset_while_blocks_are_in_use():
             rig.gate.open()
             assert await reset is False
         assert await rig.thread.reset_prefix_cache() is True
+
+
+async def test_an_order_is_carried_out_by_an_idle_engine():
+    """From any thread: it runs in the engine's, and whoever watches hears of the engine after it."""
+    async with running_engine() as rig:
+        await rig.until_stats(lambda stats: stats.running == 0)
+        seen: list[str] = []
+        before = len(rig.stats)
+        await asyncio.to_thread(rig.thread.order, lambda: seen.append(threading.current_thread().name))
+        await rig.until_stats(lambda _: len(rig.stats) > before)
+        assert seen == ["engine"]
 
 
 async def test_an_idle_engine_uses_no_processor_time():

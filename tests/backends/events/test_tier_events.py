@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from tests.backends.events.test_worker_events import SMALL, events_config
-from tests.backends.server_builders import running_worker
+from tests.backends.server_builders import running_worker, until
 
 TIERED = (*SMALL, *events_config(), "--kv-offloading-size", "0.01", "--enable-dev-routes")
 
@@ -25,6 +26,31 @@ async def test_an_evicted_block_is_told_as_stored_in_host_memory():
         assert counts["Stored", "GPU"] == 80
         assert counts["Removed", "GPU"] == 80 - worker.worker.holdings.cache.pool.cached.count > 10
         assert counts["Stored", "CPU"] >= counts["Removed", "GPU"]
+
+
+async def test_an_idle_workers_disk_is_told_of(tmp_path: Path):
+    """What is written after the last step, and a reset that comes to the disk later, need no further request."""
+    more = ("--kv-disk", str(tmp_path), "--kv-write-policy", "write-through")
+    async with running_worker(*TIERED, *more) as worker:
+        kept: set[int] = set()
+
+        def follow(events: list[Any]) -> None:
+            for event in events:
+                if getattr(event, "medium", "") == "STORAGE":
+                    change = kept.update if type(event).__name__ == "Stored" else kept.difference_update
+                    change(event.block_hashes)
+
+        async def all_is_kept() -> bool:
+            return len(kept) == 10
+
+        async def nothing_is_kept() -> bool:
+            return not kept
+
+        worker.worker.events._events._publish = follow
+        await worker.complete([1] * 41, max_tokens=1)
+        await until(all_is_kept, "blocks that were written are untold")
+        assert (await worker.post("/reset_prefix_cache?reset_external=true", None))[0] == 200
+        await until(nothing_is_kept, "a reset is untold")
 
 
 async def test_a_reset_of_the_tiers_takes_their_blocks_away():

@@ -39,6 +39,34 @@ def test_nobody_needs_to_listen():
     assert not news._news
 
 
+def test_the_first_untold_news_call():
+    """Once until they are told, from whatever thread, and at once for what came before anybody asked for calls."""
+    news, calls, (first, second) = TierNews(), [], build_keys(2)
+    news.stored(first, "CPU")
+    news.call(lambda: calls.append(threading.get_ident()))
+    assert calls == [threading.get_ident()]
+    news.stored(second, "CPU")
+    assert len(calls) == 1
+    news.tell(NoTierJournal())
+    other = threading.Thread(target=lambda: [news.cleared("CPU"), news.cleared("STORAGE")])
+    other.start()
+    other.join()
+    assert len(calls) == 2
+    assert calls[1] != threading.get_ident()
+
+
+def test_no_news_stay_untold_when_all_come_from_another_thread():
+    """Whatever falls between a look and the next: as many as came are told, with nothing but the calls to go by."""
+    news, notes, wake = TierNews(), TierNotes(), threading.Semaphore(0)
+    news.call(wake.release)
+    writer = threading.Thread(target=lambda: [news.cleared("STORAGE") for _ in range(2000)])
+    writer.start()
+    while len(notes.told) < 2000:
+        assert wake.acquire(timeout=20)
+        news.tell(notes)
+    writer.join()
+
+
 def test_usage_is_a_share_of_the_limit():
     """0 where there is none."""
     assert TierStats("host", "CPU", 1, 50, 200, TierCounters()).usage == 0.25
