@@ -94,6 +94,18 @@ class BlockPool:
         """The most blocks that a partition can ever hold; a request that needs more can never run."""
         return self._lending.capacity(self._shelf(partition))
 
+    def promised(self, partition: str = UNNAMED) -> int:
+        """How many of these are the partition's own, whatever others want: up to its floor."""
+        return self._lending.promised(self._shelf(partition))
+
+    def ceiling_binds(self, partition: str = UNNAMED) -> bool:
+        """Whether `available` is bounded by the partition's ceiling, whatever others hold."""
+        return self._lending.ceiling_binds(self._shelf(partition))
+
+    def in_the_way(self, partition: str = UNNAMED) -> set[str]:
+        """The partitions with blocks that would be available to this one, were they not held or pinned."""
+        return self._lending.in_the_way(self._shelf(partition))
+
     def unheld(self, block_ids: Iterable[int], partition: str = UNNAMED) -> int:
         """By how much `available(partition)` sinks, at most, when a request of it holds these blocks that it found."""
         blocks = self._blocks
@@ -268,10 +280,10 @@ class BlockPool:
         for shelf in self._lending.shelves:
             shelf.expire(now)
 
-    def release_pins(self) -> None:
-        """Make all free pins priorities now: for a request that nothing else stands in the way of."""
-        for shelf in self._lending.shelves:
-            shelf.release_pins()
+    def release_pins(self, partition: str = UNNAMED) -> None:
+        """Make the free pins priorities that are in a partition's way, for a request that nothing else stops."""
+        for name in self.in_the_way(partition):
+            self._lending.shelf(name).release_pins()
 
     def occupancy(self) -> tuple[PartitionOccupancy, ...]:
         """What each partition has, the unnamed one first."""

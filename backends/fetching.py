@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from itertools import islice
 from typing import NamedTuple
 
 from backends.hashing import BlockKey
@@ -78,10 +80,10 @@ class Fetches:
     def _state(self, sequence: Sequence) -> FetchState:
         return self._offload.fetch(sequence.request_id, self._asked[sequence].keys).state
 
-    def prefetch(self, waiting: list[Sequence]) -> None:
+    def prefetch(self, waiting: Iterable[Sequence]) -> None:
         """Start for the first of these, in their order, once each."""
         if self.active:
-            for sequence in waiting[:PREFETCHED_SEQUENCES]:
+            for sequence in islice(waiting, PREFETCHED_SEQUENCES):
                 if sequence.reads_cache and sequence not in self._asked:
                     self.ask(sequence, len(self._cache.lookup(sequence)))
 

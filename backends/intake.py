@@ -12,9 +12,14 @@ from backends.sequence import Sequence
 from backends.tiers.interface import Fetched, FetchState
 from backends.waiting import Waiting
 
+MOST_PUT_OFF = 32
+"""So many find in one step that they have to wait for blocks: a burst of equal prompts, all of them looked up at once
+and told to wait for the first, would hold everybody up for seconds.
+"""
+
 
 class Intake:
-    """Admits in order. Who waits for blocks of somebody else is passed over; who does not fit holds up the rest."""
+    """Admits in order. Who waits for blocks of somebody else is passed over; who does not fit holds up others."""
 
     def __init__(
         self, config: EngineConfig, cache: PrefixCache, waiting: Waiting, in_flight: InFlight, fetches: Fetches
@@ -28,28 +33,24 @@ class Intake:
 
     def admit(self, running: list[Sequence], draft: Draft, now: float) -> None:
         """Let sequences in while there are tokens, places and blocks left."""
-        ready, place = self._waiting.ready, 0
-        line = self._line() if self._config.partitions.shares else None
-        while place < len(ready) and draft.budget_tokens > 0 and len(running) < self._config.max_sequences:
-            sequence = ready[place]
-            if line is not None and line.passes_over(sequence):
-                place += 1
+        waiting, config, line = self._waiting, self._config, PartitionLine(self._cache.pool)
+        put_off = 0
+        while put_off < MOST_PUT_OFF and draft.budget_tokens > 0 and len(running) < config.max_sequences:
+            sequence = waiting.first(line.held_up)
+            if sequence is None:
+                break
+            if not line.passes(sequence, config.block_tokens):
                 continue
             fits = self._try(sequence, running, draft)
-            if fits is None:
-                continue
             if fits:
-                del ready[place]
+                waiting.remove(sequence)
                 if sequence.times.first_scheduled is None:
                     sequence.times.first_scheduled = now
                 running.append(sequence)
-            elif line is None:
-                break
+            elif fits is None:
+                put_off += 1
             else:
-                line.is_too_long_for(sequence, self._config.block_tokens)
-
-    def _line(self) -> PartitionLine:
-        return PartitionLine(self._cache.pool)
+                line.is_too_long_for(sequence)
 
     def _try(self, sequence: Sequence, running: list[Sequence], draft: Draft) -> bool | None:
         """Whether a sequence was given its blocks; None when it waits for somebody else's first."""
@@ -79,7 +80,7 @@ class Intake:
         known, block_tokens = len(sequence.token_ids), self._config.block_tokens
         start = (len(hits) + len(fetched.payloads)) * block_tokens
         end = draft.end_of(start, known)
-        spare = self._config.watermark_blocks if running else 0
+        spare = self._config.watermark_blocks if self._has_rivals(sequence, running) else 0
         while not self._cache.admit(sequence, hits, end, spare_blocks=spare):
             if not self._make_room(sequence, running):
                 return False
@@ -91,10 +92,19 @@ class Intake:
         return True
 
     def _make_room(self, sequence: Sequence, running: list[Sequence]) -> bool:
-        """Take back what was only taken ahead; beside nobody, also what somebody only wants to keep."""
-        if running:
-            return self._cache.give_back_ahead(running)
-        pool = self._cache.pool
-        before = pool.available(sequence.partition)
-        pool.release_pins()
-        return pool.available(sequence.partition) > before
+        """Take back what was only taken ahead; where nobody's end would help, also what somebody only wants to keep."""
+        if self._cache.give_back_ahead(running):
+            return True
+        if self._has_rivals(sequence, running):
+            return False
+        pool, partition = self._cache.pool, sequence.partition
+        before = pool.available(partition)
+        pool.release_pins(partition)
+        return pool.available(partition) > before
+
+    def _has_rivals(self, sequence: Sequence, running: list[Sequence]) -> bool:
+        """Whether somebody runs whose end would make room for a sequence."""
+        if not running or not self._config.partitions.shares:
+            return bool(running)
+        in_the_way = self._cache.pool.in_the_way(sequence.partition)
+        return any(one.partition in in_the_way for one in running)

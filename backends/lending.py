@@ -75,6 +75,21 @@ class Lending:
         promised = sum(max(other.kept, other.floor) for other in self.shelves if other is not shelf)
         return min(shelf.ceiling, self.total - promised) - kept
 
+    def promised(self, shelf: Shelf) -> int:
+        """How many blocks a partition may still keep that are its own alone: up to its floor."""
+        return max(0, shelf.floor - shelf.kept)
+
+    def ceiling_binds(self, shelf: Shelf) -> bool:
+        """Whether it is its ceiling that bounds a partition's room, whatever others keep."""
+        return self.room(shelf) == shelf.ceiling - shelf.kept
+
+    def in_the_way(self, shelf: Shelf) -> set[str]:
+        """The partitions that would make room for this one if they kept less: itself, and those above their floor."""
+        names = {shelf.name}
+        if not self.ceiling_binds(shelf):
+            names.update(other.name for other in self.shelves if other.kept > other.floor)
+        return names
+
     def lender(self, taker: Shelf) -> Shelf:
         """From whom a partition takes cache; it must have room."""
         if self.alone or taker.used >= taker.ceiling:

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 from backends.block_pool import BlockPool
-from backends.partitions import UNNAMED
 from backends.sequence import Sequence
 
 
 class PartitionLine:
-    """One step's look at the queue of a pool with partitions.
+    """One step's look at the queue: the partitions that are `held_up`, because a sequence before theirs does not fit.
 
-    A sequence that does not fit holds up those of its own partition. If it is the pool that is full, and not only its
-    partition, it also holds up all others but those whose partition has not got to its floor, which is promised.
+    It holds up those of its own partition. If it is the pool that it lacks, and not its partition's ceiling, the
+    others may still take what is promised to them, up to their floor, and no more: so the first one gets on in the end.
     """
+
+    __slots__ = ("_pool", "_pool_is_full", "held_up")
 
     def __init__(self, pool: BlockPool) -> None:
         self._pool = pool
-        self._full: set[str] = set()
         self._pool_is_full = False
+        self.held_up: set[str] = set()
 
-    def passes_over(self, sequence: Sequence) -> bool:
-        """Whether a sequence has to wait for one before it."""
-        if sequence.partition in self._full:
-            return True
-        return self._pool_is_full and not self._below_floor(sequence.partition)
+    def passes(self, sequence: Sequence, block_tokens: int) -> bool:
+        """Whether a sequence may be tried although others before it did not fit; if not, its partition is held up."""
+        if self._pool_is_full and -(-len(sequence.token_ids) // block_tokens) > self._pool.promised(sequence.partition):
+            self.held_up.add(sequence.partition)
+            return False
+        return True
 
-    def is_too_long_for(self, sequence: Sequence, block_tokens: int) -> None:
+    def is_too_long_for(self, sequence: Sequence) -> None:
         """A sequence did not fit."""
-        self._full.add(sequence.partition)
-        wanted = -(-len(sequence.token_ids) // block_tokens)
-        self._pool_is_full = self._pool_is_full or self._pool.available(UNNAMED) < wanted
-
-    def _below_floor(self, partition: str) -> bool:
-        return any(one.name == partition and one.referenced < one.floor for one in self._pool.occupancy())
+        self.held_up.add(sequence.partition)
+        self._pool_is_full = self._pool_is_full or not self._pool.ceiling_binds(sequence.partition)

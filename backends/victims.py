@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from backends.block_pool import BlockPool
 from backends.engine_config import EngineConfig
 from backends.sequence import Sequence
@@ -24,16 +22,9 @@ class Victims:
         """One of `running`, which contains `wanting`."""
         if self._pool is None:
             return max(running, key=_rank) if self._by_rank else running[-1]
-        helping = list(self._helping(self._pool, running, wanting.partition))
-        return max(helping, key=_rank) if self._by_rank else helping[-1]
-
-    def _helping(self, pool: BlockPool, running: list[Sequence], partition: str) -> Iterable[Sequence]:
-        """Those of its own partition; and if that is not at its ceiling, of others that have more than their floor."""
-        shares = {share.name: share for share in pool.occupancy()}
-        own = shares[partition]
-        at_ceiling = own.referenced >= own.ceiling
-        lent = {name for name, share in shares.items() if not at_ceiling and share.referenced > share.floor}
-        return (one for one in running if one.partition == partition or one.partition in lent)
+        helping = self._pool.in_the_way(wanting.partition)
+        candidates = [one for one in running if one.partition in helping]
+        return max(candidates, key=_rank) if self._by_rank else candidates[-1]
 
 
 def _rank(sequence: Sequence) -> tuple[int, int]:

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from heapq import merge
 
 from backends.sequence import Sequence
 
 
 class Waiting:
-    """`ready` is sorted by rank; the deferred ones are passed over until somebody wakes them.
+    """Each partition has a queue, sorted by rank; the deferred ones are passed over until somebody wakes them.
 
     A preempted sequence comes before all that arrived after it, as its rank is its own for life.
     """
 
-    __slots__ = ("_deferred", "ready")
+    __slots__ = ("_deferred", "_queues")
 
     def __init__(self) -> None:
-        self.ready: list[Sequence] = []
+        self._queues: dict[str, list[Sequence]] = {}
         self._deferred: dict[Sequence, None] = {}
+
+    @property
+    def ready(self) -> Iterator[Sequence]:
+        """Those who may be admitted, in the order of their ranks."""
+        return merge(*self._queues.values(), key=_rank)
+
+    def first(self, held_up: Container[str] = ()) -> Sequence | None:
+        """The first of the ready ones, but for those of some partitions. O(partitions)."""
+        heads = [queue[0] for name, queue in self._queues.items() if queue and name not in held_up]
+        return min(heads, key=_rank, default=None)
 
     @property
     def deferred_count(self) -> int:
@@ -27,7 +38,7 @@ class Waiting:
 
     def __len__(self) -> int:
         """All who do not run."""
-        return len(self.ready) + len(self._deferred)
+        return sum(map(len, self._queues.values())) + len(self._deferred)
 
     def __iter__(self) -> Iterator[Sequence]:
         """The ready ones in order, then the others."""
@@ -36,7 +47,7 @@ class Waiting:
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence that may be admitted when its turn comes."""
-        insort(self.ready, sequence, key=_rank)
+        insort(self._queues.setdefault(sequence.partition, []), sequence, key=_rank)
 
     def add_deferred(self, sequence: Sequence) -> None:
         """Keep a sequence that is not to be admitted before it is woken."""
@@ -57,10 +68,11 @@ class Waiting:
         if sequence in self._deferred:
             del self._deferred[sequence]
             return
-        place = bisect_left(self.ready, sequence.rank, key=_rank)
-        if place == len(self.ready) or self.ready[place] is not sequence:
+        queue = self._queues.get(sequence.partition, [])
+        place = bisect_left(queue, sequence.rank, key=_rank)
+        if place == len(queue) or queue[place] is not sequence:
             raise ValueError(f"{sequence.request_id} is not in the queue")
-        del self.ready[place]
+        del queue[place]
 
 
 def _rank(sequence: Sequence) -> tuple[int, int]:

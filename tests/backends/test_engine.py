@@ -286,6 +286,7 @@ def test_the_check_finds_a_sequence_that_nobody_will_run():
     """Live but neither running nor waiting: its caller would wait for ever."""
     engine = build_engine()
     engine.add(build_request("a"))
-    engine._scheduler.waiting.ready.clear()
+    waiting = engine._scheduler.waiting
+    waiting.remove(next(waiting.ready))
     with pytest.raises(AssertionError, match="live but not queued"):
         engine.check_integrity()

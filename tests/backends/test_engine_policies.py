@@ -134,6 +134,39 @@ def test_one_partition_never_evicts_what_another_has_within_its_floor():
     assert found_tokens(engine, prompt, partition="support") == 24
 
 
+def test_the_backlog_of_a_partition_at_its_ceiling_is_not_before_others():
+    """However much its first one wants: it takes nothing from them."""
+    engine = build_engine(partitions=Partitions.parse(["support=0:0.75"]), num_blocks=17, max_batched_tokens=99)
+    for name, partition, tokens in (("a", "support", 32), ("b", "support", 36), ("c", "", 28)):
+        engine.add(build_request(name, build_prompt(tokens, seed=ord(name)), partition=partition))
+    engine.step()
+    assert [name for name, _, _ in engine.runner.batches[0]] == ["a", "c"]
+
+
+@pytest.mark.parametrize(("pinning", "watermark_blocks"), [("", 0), ("sales", 0), (None, 2)])
+def test_a_request_waits_for_nobody_whose_end_would_not_help(pinning, watermark_blocks):
+    """It fits into its share beside what others are promised; pins and spare blocks give way as if it were alone."""
+    shares = Partitions.parse(["support=0.5:1", "sales=0:1"])
+    engine = build_engine(partitions=shares, num_blocks=33, watermark_blocks=watermark_blocks)
+    if pinning is not None:
+        answer(engine, "pinned", build_prompt(17), max_tokens=0, cache=PIN, partition=pinning)
+        assert sum(share.pinned for share in engine.occupancy()) == 4
+    engine.add(build_request("long", build_prompt(8, seed=1), partition="support", max_tokens=50))
+    engine.step()
+    engine.add(build_request("whole", build_prompt(61, seed=2), max_tokens=3))
+    engine.step()
+    assert [name for name, _, _ in engine.runner.batches[-1]] == ["long", "whole"]
+
+
+def test_pins_give_way_only_where_they_are_in_the_way():
+    """What a partition pins within its floor helps nobody else."""
+    engine = build_engine(partitions=HALVES, num_blocks=33)
+    for name, partition in (("a", ""), ("b", "support")):
+        answer(engine, name, build_prompt(9, seed=ord(name)), max_tokens=0, cache=PIN, partition=partition)
+    answer(engine, "c", build_prompt(61, seed=3), max_tokens=3)
+    assert {share.name: share.pinned for share in engine.occupancy()} == {"": 0, "support": 2}
+
+
 def test_a_full_partition_holds_up_its_own_and_nobody_else():
     """Its second request waits; the one behind it, of another partition, runs."""
     engine = build_engine(partitions=HALVES, num_blocks=17)
@@ -174,15 +207,16 @@ def test_the_least_important_is_preempted_even_if_it_came_first_and_its_tokens_g
     prompts = {name: build_prompt(7, seed=ord(name)) for name in "abc"}
     for name, priority in (("a", 9), ("b", 1), ("c", 2)):
         engine.add(build_request(name, prompts[name], priority=priority, max_tokens=12))
-    engine._scheduler.waiting.ready.reverse()  # as if the least important one had been alone when it was let in
+        if name == "a":
+            deltas = engine.step()
     planned: list[int] = []
-    deltas = []
     while engine.has_work:
         deltas += engine.step()
         engine.check_integrity()
         planned.append(sum(count for _, _, count in engine.runner.batches[-1]))
     assert outputs(deltas) == {name: expected_output(prompt, 12) for name, prompt in prompts.items()}
     assert [delta.request_id for delta in deltas if delta.finish_reason] == ["b", "c", "a"]
+    assert engine.runner.batches[0] == [("a", 0, 7)]
     assert max(planned) <= 16
     assert engine.stats().preemptions > 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backends.in_flight import InFlight
+from backends.intake import MOST_PUT_OFF
 from backends.retention import CachePolicy, Retention
 from backends.types import StepFailedError
 from tests.backends.core_builders import (
@@ -80,6 +81,16 @@ def test_others_pass_the_one_that_waits():
     engine.add(build_request("c", build_prompt(3, seed=9)))
     engine.step()
     assert [sequence.request_id for sequence in engine._scheduler.running] == ["a", "c"]
+
+
+def test_a_burst_of_equal_prompts_holds_nobody_up():
+    """A step looks at a few of them only, however many wait; the rest are looked at later, and all are answered."""
+    engine, _, prompt = build_pair()
+    for number in range(500):
+        engine.add(build_request(f"{number}", prompt, max_tokens=1))
+    engine.step()
+    assert engine.stats().deferred <= 1 + MOST_PUT_OFF
+    assert len(outputs(run_to_end(engine))) == 502
 
 
 @pytest.mark.parametrize("how", ["aborted", "preempted", "failed", "resumed cold"])

@@ -147,7 +147,7 @@ def test_nobody_is_let_in_in_the_step_of_a_preemption():
     desk.step()
     desk.step()
     assert desk.names() == (["a"], ["b"])
-    assert desk.scheduler.waiting.ready[0].preemptions == 1
+    assert next(desk.scheduler.waiting.ready).preemptions == 1
 
 
 def test_a_victim_is_never_part_of_the_step_it_was_preempted_for():

@@ -6,6 +6,7 @@ import pytest
 
 from backends.partition_line import PartitionLine
 from backends.partitions import Partitions
+from backends.retention import Retention
 from backends.victims import Victims
 from tests.backends.core_builders import build_cache, build_computed, build_config, build_prompt, build_sequence
 
@@ -54,23 +55,31 @@ def test_a_victim_is_one_whose_blocks_help(wanted, wanting, victim):
         assert choose(policy, cache, running, wanting) == victim
 
 
-def test_a_full_partition_holds_up_its_own_only():
-    """The pool has room for others."""
+def test_pins_that_fill_a_partition_cost_nobody_else_its_place():
+    """It lacks nothing but its own ceiling, so the blocks of others would not help."""
+    cache, running = build_running(("p", 6), ("q", 8))
+    pinned = build_computed(cache, build_prompt(8, seed=9), "pinned", partition="p")
+    cache.pool.retain(pinned.block_ids, Retention.PIN, 9.0)
+    cache.release(pinned)
+    assert cache.pool.available("p") == 0
+    assert choose("fcfs", cache, running, 0) == 0
+
+
+def test_a_partition_at_its_ceiling_holds_up_its_own_only():
+    """The pool has room for others, however much the waiting one wants."""
     cache, _ = build_running(("p", 8))
     line = PartitionLine(cache.pool)
-    line.is_too_long_for(build_sequence(build_prompt(8), partition="p"), 4)
-    assert line.passes_over(build_sequence([1], partition="p"))
-    assert not line.passes_over(build_sequence([1], partition="q"))
-    assert not line.passes_over(build_sequence([1]))
+    line.is_too_long_for(build_sequence(build_prompt(32), partition="p"))
+    assert line.held_up == {"p"}
+    assert line.passes(build_sequence([1], partition="q"), 4)
+    assert line.passes(build_sequence([1]), 4)
 
 
-def test_a_full_pool_holds_up_all_but_those_below_their_floor():
-    """What is promised is given at once, whoever came first."""
+def test_a_full_pool_leaves_the_others_what_is_promised_and_no_more():
+    """Up to its floor a partition takes nothing from the one that waits; beyond it, it would."""
     cache, _ = build_running(("", 8))
     line = PartitionLine(cache.pool)
-    assert not line.passes_over(build_sequence([1], partition="q"))
-    line.is_too_long_for(build_sequence(build_prompt(12)), 4)
-    assert line.passes_over(build_sequence([1]))
-    assert not line.passes_over(build_sequence([1], partition="q"))
-    build_computed(cache, build_prompt(16, seed=9), "q", partition="q")
-    assert line.passes_over(build_sequence([1], partition="q"))
+    line.is_too_long_for(build_sequence(build_prompt(12)))
+    assert line.passes(build_sequence(build_prompt(16), partition="q"), 4)
+    assert not line.passes(build_sequence(build_prompt(17), partition="q"), 4)
+    assert line.held_up == {"", "q"}

@@ -21,10 +21,10 @@ def build_waiting(*ranks: tuple[int, int]):
 def test_the_lowest_rank_is_first_whenever_it_came():
     """Priority before arrival; a preempted one finds its place again."""
     waiting, (late, early, urgent) = build_waiting((0, 7), (0, 3), (-1, 9))
-    assert waiting.ready == [urgent, early, late]
+    assert list(waiting.ready) == [urgent, early, late]
     waiting.remove(early)
     waiting.add(early)
-    assert waiting.ready == [urgent, early, late]
+    assert list(waiting.ready) == [urgent, early, late]
 
 
 def test_a_deferred_one_counts_and_is_passed_over():
@@ -32,10 +32,10 @@ def test_a_deferred_one_counts_and_is_passed_over():
     waiting, (first, second) = build_waiting((0, 1), (0, 2))
     waiting.defer(first)
     assert (len(waiting), waiting.deferred_count) == (2, 1)
-    assert waiting.ready == [second]
+    assert list(waiting.ready) == [second]
     assert list(waiting) == [second, first]
     waiting.wake(first)
-    assert waiting.ready == [first, second]
+    assert list(waiting.ready) == [first, second]
     assert waiting.deferred_count == 0
 
 
@@ -44,7 +44,7 @@ def test_one_may_be_deferred_from_the_start():
     waiting, _ = build_waiting()
     child = build_sequence([1])
     waiting.add_deferred(child)
-    assert (len(waiting), waiting.ready) == (1, [])
+    assert (len(waiting), list(waiting.ready)) == (1, [])
     waiting.remove(child)
     assert len(waiting) == 0
 
@@ -65,3 +65,15 @@ def test_only_deferred_ones_can_be_woken():
     waiting, (one,) = build_waiting((0, 1))
     with pytest.raises(KeyError):
         waiting.wake(one)
+
+
+def test_each_partition_has_a_first_one():
+    """Whoever is first of those that are not held up; all together they are in the order of their ranks."""
+    waiting = Waiting()
+    for number, partition in enumerate(("p", "", "p", "q")):
+        sequence = build_sequence([1], f"{number}", partition=partition)
+        sequence.rank = (0, number)
+        waiting.add(sequence)
+    assert [one.request_id for one in waiting.ready] == ["0", "1", "2", "3"]
+    firsts = [waiting.first(held_up) for held_up in ((), {"p"}, {"p", ""}, {"p", "q", ""})]
+    assert [one and one.request_id for one in firsts] == ["0", "1", "3", None]
