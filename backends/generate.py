@@ -11,14 +11,15 @@ from functools import partial
 
 from aiohttp import web
 
-from backends.api_errors import ApiError, QueuedTokensOverflowError, QueueOverflowError
+from backends.api_errors import ApiError, InternalError, QueuedTokensOverflowError, QueueOverflowError
 from backends.async_engine import OpenAnswer
 from backends.cache_control import covered_tokens
 from backends.cache_fields import CacheWish
 from backends.conversation import Conversation
 from backends.http_bodies import read_json
+from backends.http_server import log_fault
 from backends.metrics import REJECTED_REQUESTS, REJECTED_TOKENS
-from backends.openai_answers import error_event
+from backends.openai_answers import broken_off, error_event
 from backends.openai_wire import Call, Endpoint, parse_call
 from backends.retention import ORDINARY, CachePolicy
 from backends.serving import Worker
@@ -103,5 +104,10 @@ async def _stream(conversation: Conversation, answer: OpenAnswer, request: web.R
             await response.write(conversation.end())
         except ApiError as error:
             await response.write(error_event(error.body()))
+        except ConnectionResetError:
+            raise
+        except Exception as fault:  # noqa: BLE001 - the head is out: an answer of the middleware's would land in the body
+            log_fault(request, fault)
+            await response.write(broken_off(InternalError("The worker failed on this request.").body()))
         await response.write_eof()
     return response

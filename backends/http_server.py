@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from typing import Any
 
 from aiohttp import web
@@ -12,6 +13,12 @@ from aiohttp.web_protocol import RequestHandler
 from backends.api_errors import InternalError, InvalidBodyError
 
 logger = logging.getLogger("homing.worker")
+
+
+def log_fault(request: web.BaseRequest, fault: Exception) -> None:
+    """An error in the log, with its place; not `logger.exception`, for the exception's own words may quote a prompt."""
+    where = "".join(traceback.format_tb(fault.__traceback__))
+    logger.error("%s in %s\n%s", type(fault).__name__, request.path, where)
 
 
 class QuietLogger(logging.Logger):

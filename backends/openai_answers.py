@@ -188,5 +188,10 @@ def error_event(body: Mapping[str, Json]) -> bytes:
     return _event(body) + DONE
 
 
+def broken_off(body: Mapping[str, Json]) -> bytes:
+    """An error that nobody foresaw, as a stream's last event: without [DONE] nobody takes what came for all."""
+    return _event(body)
+
+
 def _event(body: Mapping[str, Json]) -> bytes:
     return b"data: " + msgspec.json.encode(body) + b"\n\n"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import logging
-import traceback
 import uuid
 from functools import partial
 
@@ -17,13 +15,11 @@ from backends.exchange.pull import BLOCKS_PATH
 from backends.exchange.routes import add_cache_routes
 from backends.generate import generate
 from backends.http_bodies import json_answer
-from backends.http_server import QuietRunner
+from backends.http_server import QuietRunner, log_fault
 from backends.openai_wire import Endpoint
 from backends.refused_routes import add_refused_routes
 from backends.service_routes import add_service_routes
 from backends.serving import Worker
-
-logger = logging.getLogger("homing.worker")
 
 
 def build_app(worker: Worker) -> web.Application:
@@ -64,9 +60,7 @@ def errors(body_limit_bytes: int) -> Middleware:
             answer.headers.update(allow)
             return answer
         except Exception as fault:  # noqa: BLE001 - the border
-            # Not logger.exception: the exception's own words may quote a prompt.
-            where = "".join(traceback.format_tb(fault.__traceback__))
-            logger.error("%s in %s\n%s", type(fault).__name__, request.path, where)  # noqa: TRY400
+            log_fault(request, fault)
             return _refusal(InternalError("The worker failed on this request."))
 
     return middleware

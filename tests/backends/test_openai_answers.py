@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from backends.openai_answers import AnswerStyle, ChoiceText, error_event
+from backends.openai_answers import AnswerStyle, ChoiceText, broken_off, error_event
 from backends.openai_logprobs import TokenNames
 from backends.openai_usage import Usage
 from backends.openai_wire import Endpoint
@@ -90,6 +90,11 @@ def test_text_of_any_script_stays_one_line():
 def test_an_error_in_a_stream_is_followed_by_the_end():
     """As vLLM: an error object as data, then [DONE]."""
     assert events(error_event({"error": {"message": "m"}})) == [{"error": {"message": "m"}}, "[DONE]"]
+
+
+def test_a_fault_ends_a_stream_without_the_end_mark():
+    """What came before it is not all, and nothing may say that it is."""
+    assert events(broken_off({"error": {"message": "m"}})) == [{"error": {"message": "m"}}]
 
 
 def test_token_ids_are_told_to_those_who_ask():

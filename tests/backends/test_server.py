@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from backends.conversation import Conversation
 from backends.types import SamplingParams
 from tests.backends.server_builders import (
     CHAT,
@@ -151,6 +152,30 @@ async def test_a_failed_step_is_a_500_and_the_next_request_is_served():
         assert (error["error"]["code"], done) == (500, "[DONE]")
         assert (await running.complete("x"))["usage"]["completion_tokens"] == 16
         assert (await running.client.get("/health")).status == 200
+
+
+async def test_a_fault_in_the_middle_of_a_stream_ends_it_as_an_event(monkeypatch, caplog):
+    """No second head in the body, no end mark, no words of the fault anywhere; the next one is served."""
+    taken, words = [], "what a prompt says"
+    take = Conversation.take
+
+    def fail_at_the_third(self, delta):
+        taken.append(delta)
+        if len(taken) == 3:
+            raise KeyError(words)
+        return take(self, delta)
+
+    monkeypatch.setattr(Conversation, "take", fail_at_the_third)
+    async with running_worker() as running:
+        async with running.client.post(COMPLETIONS, json={"prompt": "x", "stream": True}) as response:
+            assert response.status == 200
+            *chunks, error = events(await response.read())
+        assert [len(chunk["choices"]) for chunk in chunks] == [1, 1]
+        assert (error["error"]["code"], error["error"]["type"]) == (500, "InternalServerError")
+        assert "KeyError in /v1/completions" in caplog.text
+        assert words not in caplog.text + error["error"]["message"]
+        assert (await running.complete("x"))["usage"]["completion_tokens"] == 16
+        assert await running.metric("num_requests_running") == 0
 
 
 async def test_too_many_waiting_requests_get_a_503_and_are_counted():
