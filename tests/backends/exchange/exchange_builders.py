@@ -13,6 +13,8 @@ from tests.backends.server_builders import RunningWorker, running_worker
 TOKEN = "correct-horse-battery-staple"
 SMALL = ("--block-size", "4", "--max-model-len", "512", "--num-gpu-blocks-override", "200")
 SLOW_PREFILL = ("--simulated-prefill-tokens-per-second", "200")
+PROMPT = list(range(1, 42))
+"""Ten full blocks of four, and a token."""
 
 
 def token_file(folder: Path, token: str = TOKEN) -> str:
@@ -63,3 +65,21 @@ def cached_hashes(worker: RunningWorker) -> set[str]:
     """The names of all blocks that the worker has cached."""
     pool = worker.worker.holdings.cache.pool
     return {block.key.digest.hex() for block in pool.blocks(slice(None)) if block.key is not None}
+
+
+async def payloads(worker: RunningWorker, prompt: list[int] = PROMPT, salt: str | None = None) -> list[bytes]:
+    """The K/V that the worker has of a prompt."""
+    holdings = worker.worker.holdings
+
+    def read() -> list[bytes]:
+        chain = holdings.prompt(prompt, cache_salt=salt)
+        return holdings.read(chain.keys[: chain.held_blocks])
+
+    return await worker.worker.engine.call(read)
+
+
+async def outcomes(worker: RunningWorker) -> dict[str, int]:
+    """How the worker's pulls ended."""
+    puller = worker.worker.exchange.puller
+    assert puller is not None
+    return dict(puller.outcomes)

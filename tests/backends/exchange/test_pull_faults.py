@@ -7,10 +7,7 @@ import threading
 
 from backends.exchange import pull as pulling
 from backends.exchange.block_stream import decode_head, encode_head
-from tests.backends.exchange.exchange_builders import giver, pull, taker, two_workers
-
-PROMPT = list(range(1, 42))
-"""Ten full blocks of four, and a token."""
+from tests.backends.exchange.exchange_builders import PROMPT, giver, pull, taker, two_workers
 
 
 async def test_a_fault_of_the_giver_cuts_the_stream_off(tmp_path, monkeypatch):
@@ -134,3 +131,23 @@ async def test_only_so_many_pulls_run_at_once(tmp_path):
                 assert (await second.client.get("/health")).status == 200
             assert len(asked) == pulling.PULLS_AT_ONCE
             released.set()
+
+
+async def test_a_block_that_goes_while_it_is_sent_cuts_the_stream_off(tmp_path, monkeypatch):
+    """The giver evicts in the middle: what came before is used, and nothing else is believed."""
+    monkeypatch.setattr("backends.exchange.routes.BATCH_BYTES", 1)
+    async with two_workers(tmp_path) as (first, second):
+        await first.complete(PROMPT)
+        holdings = first.worker.holdings
+        chain = holdings.prompt(PROMPT, cache_salt=None)
+        read, pool = holdings.read, holdings.cache.pool
+
+        def read_and_lose(keys):
+            if keys[0].digest == chain.keys[6].digest:
+                found = pool.find(chain.keys[6], chain.keys[5])
+                pool.evict([found[0]])
+            return read(keys)
+
+        monkeypatch.setattr(holdings, "read", read_and_lose)
+        answer = await pull(second, first.url, PROMPT)
+        assert (answer["pulled_tokens"], answer["reason"]) == (24, "truncated")
