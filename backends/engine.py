@@ -179,6 +179,7 @@ class Engine:
         try:
             outcomes = self.runner.execute(plan.batch)
         except Exception as error:
+            self._ledger.stepped(0, plan.preempted)
             raise self._fail(plan) from error
         self._ledger.stepped(plan.batch.token_count, plan.preempted)
         return outcomes

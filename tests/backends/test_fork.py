@@ -7,6 +7,7 @@ import pytest
 from backends.fork import Forks, make_family
 from backends.types import SampledToken
 from tests.backends.core_builders import (
+    ManualClock,
     Notes,
     SlotRunner,
     answer,
@@ -227,3 +228,23 @@ def test_without_a_free_block_no_fork_is_started():
     assert not forks.start(parent, child, spare_blocks=0)
     assert forks.copies == ()
     cache.pool.check_integrity([parent.block_ids])
+
+
+@pytest.mark.parametrize(
+    ("changes", "together"), [({"max_sequences": 2}, 2), ({"num_blocks": 11, "watermark_blocks": 5}, 3)]
+)
+def test_siblings_fork_as_far_as_there_are_places_and_spare_blocks(changes, together):
+    """The others wait, and are answered later."""
+    runner, _ = forked(10, n=5, tokens=2, **changes)
+    assert max(map(len, runner.batches)) == together
+
+
+def test_a_fork_waited_in_the_queue_no_longer_than_its_parent():
+    """It runs from when the prompt was first computed."""
+    notes, clock = Notes(), ManualClock()
+    engine = build_engine(observer=notes, clock=clock, long_prefill_token_threshold=4)
+    engine.add(build_request("a", build_prompt(12), n=2, max_tokens=2))
+    while engine.has_work:
+        clock.now += 1.0
+        engine.step()
+    assert [(end.queue_seconds, end.prefill_seconds) for end in notes.ends] == [(1.0, 2.0), (1.0, 3.0)]

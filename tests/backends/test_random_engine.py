@@ -10,7 +10,7 @@ import pytest
 from backends.partitions import Partitions
 from backends.retention import CachePolicy, Retention
 from backends.types import StepFailedError
-from tests.backends.core_builders import ManualClock, SlotRunner, build_engine, build_request, expected_output
+from tests.backends.core_builders import ManualClock, Notes, SlotRunner, build_engine, build_request, expected_output
 from tests.backends.test_equality import build_prompts
 from tests.backends.toy_tier import ToyTier
 
@@ -38,10 +38,15 @@ class EngineDriver:
 
     def __init__(self, setting: str, seed: int) -> None:
         self.generator = random.Random(seed)
-        self.runner, self.clock = SlotRunner(), ManualClock()
+        self.runner, self.clock, self.notes = SlotRunner(), ManualClock(), Notes()
         self.tier = ToyTier(self.runner, generator=random.Random(seed))
         self.engine = build_engine(
-            self.runner, clock=self.clock, journal=self.tier, offload=self.tier, **SETTINGS[setting]
+            self.runner,
+            clock=self.clock,
+            observer=self.notes,
+            journal=self.tier,
+            offload=self.tier,
+            **SETTINGS[setting],
         )
         self.wanted: dict[tuple[str, int], list[int]] = {}
         self.found: dict[tuple[str, int], list[int]] = {}
@@ -101,6 +106,7 @@ class EngineDriver:
         for delta in deltas:
             answer = delta.request_id, delta.choice
             self.found[answer] += delta.token_ids
+            assert delta.cached_tokens < delta.prompt_tokens
             if delta.finish_reason is not None:
                 assert self.found.pop(answer) == self.wanted.pop(answer)
                 self.finished += 1
@@ -122,6 +128,8 @@ class EngineDriver:
         stats = self.engine.stats()
         assert (stats.running, stats.waiting, stats.deferred) == (0, 0, 0)
         assert stats.free_blocks == stats.num_blocks - 1
+        assert stats.preemptions == sum(end.preemptions for end in self.notes.ends)
+        assert stats.prefix_hits + stats.external_hits < stats.prefix_queries or not stats.prefix_queries
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

@@ -18,9 +18,9 @@ class Desk:
         self.cache = build_cache(self.config.num_blocks, enabled=self.config.enable_prefix_caching)
         self.scheduler = Scheduler(self.config, self.cache)
 
-    def add(self, name: str, tokens: int, seed: int | None = None) -> Sequence:
+    def add(self, name: str, tokens: int, seed: int | None = None, **where) -> Sequence:
         prompt = build_prompt(tokens, seed=sum(name.encode()) if seed is None else seed)
-        sequence = build_sequence(prompt, name)
+        sequence = build_sequence(prompt, name, **where)
         self.scheduler.add([sequence])
         return sequence
 
@@ -140,14 +140,17 @@ def test_the_last_running_sequence_is_preempted_when_blocks_run_out():
 
 
 def test_nobody_is_let_in_in_the_step_of_a_preemption():
-    """The victim itself would be the first, and would take the very blocks it was preempted for."""
-    desk = Desk(num_blocks=5)
+    """Whoever comes next waits for the next step, though the victim left room."""
+    desk = Desk(num_blocks=5, max_sequences=2, scheduling_policy="priority")
     desk.add("a", 8)
     desk.add("b", 7)
     desk.step()
+    small = desk.add("small", 2, priority=-1)
     desk.step()
-    assert desk.names() == (["a"], ["b"])
-    assert next(desk.scheduler.waiting.ready).preemptions == 1
+    assert desk.names() == (["a"], ["small", "b"])
+    assert small.preemptions == 0
+    desk.step()
+    assert desk.names() == (["a", "small"], ["b"])
 
 
 def test_a_victim_is_never_part_of_the_step_it_was_preempted_for():
