@@ -1,4 +1,4 @@
-"""The tiers together: what is copied when, what comes back from where, and who shares whose load."""
+"""The tiers together: what comes back from where, and who shares whose load."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ import pytest
 from backends.hashing import BlockHasher
 from backends.tiers.entry import named
 from backends.tiers.host import HostTier
-from backends.tiers.interface import MISS, Fetched, FetchState
-from backends.tiers.offload import TieredOffload
+from backends.tiers.interface import MISS, FetchState
 from backends.tiers.rates import EXPLORE_BLOCKS
-from backends.tiers.tier import TierNews
 from tests.backends.core_builders import short_digest
 from tests.backends.tiers.builders import (
     BLOCK_TOKENS,
@@ -29,40 +27,7 @@ from tests.backends.tiers.builders import (
     store_all,
     wait_until,
 )
-
-
-def build_host(blocks: int = 100) -> HostTier:
-    return HostTier(blocks * PAYLOAD_BYTES, TierNews())
-
-
-def keys_of(blocks):
-    return [block.key for block in blocks]
-
-
-def fetched(offload: TieredOffload, blocks, request_id: str = "a") -> Fetched:
-    """The end of a fetch, waited for as the engine does."""
-    fetch = offload.fetch(request_id, keys_of(blocks))
-    for _ in range(10_000):
-        if fetch.state is not FetchState.PENDING:
-            return fetch
-        offload.wait(0.01)
-        fetch = offload.fetch(request_id, keys_of(blocks))
-        offload.check_integrity()
-    raise AssertionError("it never ended")
-
-
-def contents(fetch: Fetched) -> list[bytes]:
-    return [bytes(payload) for payload in fetch.payloads]
-
-
-def give_up(offload: TieredOffload, blocks) -> None:
-    """The pool computed these in blocks 1, 2, … and takes them for something else now."""
-    offload.memory.hold(blocks)
-    for block_id, block in enumerate(blocks, 1):
-        offload.stored(block.key, block_id)
-    for block_id, block in enumerate(blocks, 1):
-        offload.overwritten(block.key, block_id)
-        offload.removed(block.key)
+from tests.backends.tiers.offload_builders import build_host, contents, fetched, give_up, keys_of
 
 
 def test_nothing_is_found_in_empty_tiers(tmp_path: Path):
@@ -104,76 +69,6 @@ def test_a_disk_fetch_is_pending_first(tmp_path: Path):
     assert offload.fetch("a", keys_of(blocks)).state is FetchState.PENDING
     assert contents(fetched(offload, blocks)) == payloads_of(blocks)
     offload.close()
-
-
-def test_without_a_host_tier_the_disk_gets_it_from_the_pool(tmp_path: Path):
-    """Write-back has one tier less to go through."""
-    disk, blocks = build_disk(tmp_path), build_chain(3)
-    offload = build_offload(None, [disk])
-    give_up(offload, blocks)
-    offload.close()
-    assert disk.stats().blocks == 3
-
-
-def test_write_through_copies_everywhere_when_it_is_computed(tmp_path: Path):
-    """Giving it up later reads nothing."""
-    disk, blocks = build_disk(tmp_path), build_chain(3)
-    offload = build_offload(build_host(), [disk], policy="write-through")
-    offload.memory.hold(blocks)
-    for block_id, block in enumerate(blocks, 1):
-        offload.stored(block.key, block_id)
-    assert offload.stats()[0].counters.stores == 3
-    offload.close()
-    assert disk.stats().blocks == 3
-    reads = offload.memory.reads
-    for block_id, block in enumerate(blocks, 1):
-        offload.overwritten(block.key, block_id)
-    assert offload.memory.reads == reads
-
-
-def test_write_through_copies_again_what_a_tier_dropped_meanwhile():
-    """A block that the pool kept in use for long may be the host tier's oldest."""
-    offload, blocks = build_offload(build_host(2), policy="write-through"), build_chain(4)
-    offload.memory.hold(blocks)
-    for block_id, block in enumerate(blocks, 1):
-        offload.stored(block.key, block_id)
-    offload.overwritten(blocks[0].key, 1)
-    assert contents(offload.fetch("a", keys_of(blocks))) == payloads_of(blocks[:1])
-
-
-def test_write_back_reads_nothing_before_it_must():
-    """Most blocks of a busy pool are never given up."""
-    offload, blocks = build_offload(build_host()), build_chain(3)
-    offload.memory.hold(blocks)
-    before = offload.memory.reads
-    for block_id, block in enumerate(blocks, 1):
-        offload.stored(block.key, block_id)
-    assert offload.memory.reads == before
-    assert offload.fetch("a", keys_of(blocks)) is MISS
-
-
-def test_what_is_kept_already_is_not_read_again():
-    """It only counts as used."""
-    offload, blocks = build_offload(build_host()), build_chain(3)
-    give_up(offload, blocks)
-    reads = offload.memory.reads
-    give_up(offload, build_chain(3))
-    assert offload.memory.reads == reads
-
-
-def test_selective_keeps_what_was_hit_twice():
-    """Hits in the pool count, and so does being computed again."""
-    offload, blocks = build_offload(build_host(), policy="selective"), build_chain(4)
-    offload.memory.hold(blocks)
-    for block_id, block in enumerate(blocks, 1):
-        offload.stored(block.key, block_id)
-    offload.seen(keys_of(blocks[:2]))
-    offload.seen(keys_of(blocks[:1]))
-    offload.stored(blocks[1].key, 2)
-    offload.stored(blocks[2].key, 3)
-    for block_id, block in enumerate(blocks, 1):
-        offload.overwritten(block.key, block_id)
-    assert contents(offload.fetch("a", keys_of(blocks))) == payloads_of(blocks[:2])
 
 
 def test_requests_share_the_load_of_a_common_beginning(tmp_path: Path):
