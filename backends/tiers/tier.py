@@ -105,7 +105,7 @@ class TierStats:
 
 
 class TierJournal(Protocol):
-    """Who hears what the tiers keep; called in the engine's thread, after the step in which it became known."""
+    """Who hears what the tiers keep; called in the engine's thread: after a step, or when none comes, soon."""
 
     def stored(self, key: BlockKey, medium: str) -> None:
         """The block can be loaded from `medium`, "CPU" or "STORAGE"."""
