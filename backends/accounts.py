@@ -13,9 +13,10 @@ class EngineStats:
     """The engine's gauges now and its counters since start.
 
     `waiting` counts all that do not run, `deferred` those of them that wait for blocks which somebody else computes or
-    brings, not for room. Prefix queries and hits are in tokens and leave out lookups repeated after a preemption.
-    External queries and hits are what the tiers were asked for beyond that, and had; `external_hits_by_source` splits
-    the hits by tier. `recent_hit_rate` is 0..1 over the last 1,000 requests. `kv_usage` is 0..1 of the usable blocks.
+    brings, not for room. Prefix queries and hits are in tokens and leave out lookups repeated after a preemption or by
+    siblings. External queries and hits are what the tiers were asked for beyond that, and had;
+    `external_hits_by_source` splits the hits by tier. `recent_hit_rate` is 0..1 over the last 1,000 requests.
+    `kv_usage` is 0..1 of the usable blocks.
     `prompt_tokens` counts whole prompts when their first token comes (once for all answers to it),
     `cached_prompt_tokens` the part of them that was not computed. `occupancy` has the pool's blocks by partition.
     """

@@ -99,7 +99,7 @@ class Fetches:
         restored = self._write(sequence.block_ids[hits : hits + len(fetched.payloads)], fetched)
         if restored:
             self._cache.restored(sequence, restored)
-        if not sequence.preemptions and sequence.reads_cache:
+        if sequence.asks_first and sequence.reads_cache:
             tokens = self._cache.hasher.block_tokens
             queries = len(sequence.token_ids) - hits * tokens
             self._cache.statistics.record_external(queries, restored * tokens, fetched.source)

@@ -39,7 +39,7 @@ class Forks:
             return False
         shared = last // self._block_tokens
         source = parent.block_ids[shared]
-        pool.touch(parent.block_ids[: shared + 1], child.partition)
+        pool.touch(parent.block_ids[: shared + 1], child.partition, hits=False)  # nobody asked for them again
         (own,) = pool.get_new_blocks(1, child.partition)
         child.block_ids = [*parent.block_ids[:shared], own]
         child.root_key, child.block_keys = (

@@ -98,7 +98,7 @@ class PrefixCache:
         whole = self._blocks_for(len(sequence.token_ids)) - len(hits) + pool.unheld(hits, partition)
         if whole + spare_blocks > pool.available(partition):
             return False
-        pool.touch(hits, partition)  # before taking new ones, which could evict them
+        pool.touch(hits, partition, hits=sequence.asks_first)  # before taking new ones, which could evict them
         sequence.block_ids = hits + pool.get_new_blocks(self._blocks_for(end_token) - len(hits), partition)
         sequence.registered_blocks = sequence.found_blocks = len(hits)
         sequence.computed_tokens = len(hits) * self._block_tokens
@@ -107,9 +107,9 @@ class PrefixCache:
         return True
 
     def _count_first_admission(self, sequence: Sequence) -> None:
-        """Look-ups repeated after a preemption are no news about the load, so only the first one counts."""
+        """Look-ups repeated after a preemption or by siblings are no news about the load, so only the first counts."""
         sequence.cached_tokens = sequence.computed_tokens
-        if self.enabled and sequence.reads_cache:
+        if self.enabled and sequence.reads_cache and sequence.asks_first:
             self.statistics.record(len(sequence.token_ids), sequence.computed_tokens)
             if self.profile is not None:
                 self.profile.record(self._name_blocks(sequence).digest, pack(sequence.token_ids))

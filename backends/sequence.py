@@ -103,6 +103,11 @@ class Sequence:
         self.times = Timeline(request.arrival_seconds)
 
     @property
+    def asks_first(self) -> bool:
+        """Whether its look-up is news: what is asked again after a preemption, or by a sibling, was asked before."""
+        return not (self.preemptions or self.choice)
+
+    @property
     def completion_tokens(self) -> int:
         """Tokens generated so far."""
         return len(self.token_ids) - self.prompt_tokens

@@ -283,3 +283,16 @@ def test_a_configuration_with_which_nothing_could_run_is_refused(change):
 
 def vars_of(config: EngineConfig) -> dict[str, object]:
     return {name: getattr(config, name) for name in EngineConfig.__slots__}
+
+
+@pytest.mark.parametrize("how", [{"n": 5}, {"max_tokens": 40}], ids=["forks", "preempted"])
+@pytest.mark.parametrize("wish", [Retention.NORMAL, Retention.EVICT_FIRST])
+def test_a_request_that_comes_back_to_its_own_blocks_hits_nothing(how, wish):
+    """Siblings and preempted ones: what only one request ever wanted is neither hot nor kept."""
+    engine = build_engine(num_blocks=17, auto_retention=True)
+    for name in "ab":
+        engine.add(build_request(name, build_prompt(13, seed=ord(name)), cache=CachePolicy(wish), **how))
+    run_to_end(engine)
+    assert engine.stats().preemptions > 0 or "n" in how
+    found = [block for block in engine.pool.blocks(slice(1, None)) if block.key is not None]
+    assert {(block.retention, block.uses) for block in found} == {(wish, 0)}

@@ -235,8 +235,9 @@ def test_without_a_free_block_no_fork_is_started():
 )
 def test_siblings_fork_as_far_as_there_are_places_and_spare_blocks(changes, together):
     """The others wait, and are answered later."""
-    runner, _ = forked(10, n=5, tokens=2, **changes)
+    runner, engine = forked(10, n=5, tokens=2, **changes)
     assert max(map(len, runner.batches)) == together
+    assert engine.stats().prefix_queries == 10
 
 
 def test_a_fork_waited_in_the_queue_no_longer_than_its_parent():

@@ -48,7 +48,7 @@ class Bug(NamedTuple):
 
 
 def skip_one_touch(right):
-    return lambda pool, block_ids, *where: right(pool, block_ids[1:], *where)
+    return lambda pool, block_ids, *where, **how: right(pool, block_ids[1:], *where, **how)
 
 
 def free_twice(right):
