@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from backends.hashing import BlockHasher, pack
+from backends.retention import Retention
 from tests.backends.core_builders import short_digest
 from tests.backends.pool_builders import Reader, build_chain, build_pool, fill, found, give_back, take, use
 
@@ -134,3 +135,14 @@ def test_a_reader_of_the_journal_knows_what_is_cached():
         reader.check(pool)
     assert len(reader.live) > 6
     pool.check_integrity([])
+
+
+def test_what_is_taken_by_evicting_starts_without_hits_and_without_wishes():
+    """They were for the content that is lost."""
+    pool = build_pool(3)
+    use(pool, [1, 2, 3])
+    pool.retain(use(pool, [1, 2, 3]), Retention.PRIORITY, 50.0)
+    taken = pool.get_new_blocks(3)
+    states = {(block.uses, block.heat, block.retention, block.until) for block in pool.blocks(slice(1, None))}
+    assert states == {(0, 0.0, Retention.NORMAL, None)}
+    pool.free_blocks(taken)

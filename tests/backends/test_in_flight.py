@@ -61,18 +61,19 @@ def test_two_equal_prompts_in_one_step_are_computed_once():
     assert [computed_of(runner, name) for name in "abcd"] == [16, 4, 4, 4]
 
 
-def test_who_shares_only_a_beginning_starts_when_that_is_computed():
-    """Two blocks in common: it does not wait for the four that it has no use for."""
+@pytest.mark.parametrize("own_tokens", [3, 15])
+def test_who_shares_only_a_beginning_starts_when_that_is_computed(own_tokens):
+    """Two blocks in common: it does not wait for the four that it has no use for, however long it is itself."""
     runner, head = SlotRunner(), build_prompt(8)
     engine = build_engine(runner, long_prefill_token_threshold=8)
     engine.add(build_request("a", head + build_prompt(16, seed=1)))
-    other = head + build_prompt(3, seed=2)
+    other = head + build_prompt(own_tokens, seed=2)
     engine.add(build_request("b", other))
     engine.step()
     assert engine.stats().deferred == 0
     assert engine.stats().waiting == 1
     assert outputs(run_to_end(engine))["b"] == expected_output(other, 4)
-    assert computed_of(runner, "b") == 3 + 3
+    assert computed_of(runner, "b") == own_tokens + 3
 
 
 def test_others_pass_the_one_that_waits():

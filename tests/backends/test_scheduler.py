@@ -139,6 +139,16 @@ def test_the_last_running_sequence_is_preempted_when_blocks_run_out():
     assert len(desk.cache.lookup(victim)) >= 2
 
 
+def test_a_preempted_one_has_waited_for_its_first_turn_only():
+    """The queue time ends when it is let in for the first time."""
+    desk = Desk()
+    sequence = desk.add("a", 5)
+    desk.step()
+    desk.scheduler.preempt_all()
+    desk.scheduler.schedule(now=5.0)
+    assert (sequence.preemptions, sequence.times.first_scheduled) == (1, 0.0)
+
+
 def test_nobody_is_let_in_in_the_step_of_a_preemption():
     """Whoever comes next waits for the next step, though the victim left room."""
     desk = Desk(num_blocks=5, max_sequences=2, scheduling_policy="priority")

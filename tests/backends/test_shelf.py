@@ -76,9 +76,9 @@ def test_a_released_pin_is_a_priority():
     shelf = build_shelf()
     pinned = build_held(shelf, 1, Retention.PIN, 5.0)
     ordinary = build_held(shelf, 2)
-    for block in (pinned, ordinary):
-        shelf.add(block)
+    shelf.add(pinned)
     shelf.release_pins()
+    shelf.add(ordinary)
     assert (shelf.kept, shelf.pins, pinned.until) == (0, 0, 5.0)
     assert not faults(shelf)
     assert [shelf.pop(), shelf.pop()] == [ordinary, pinned]

@@ -55,6 +55,14 @@ def test_a_victim_is_one_whose_blocks_help(wanted, wanting, victim):
         assert choose(policy, cache, running, wanting) == victim
 
 
+def test_of_those_that_help_the_least_important_goes():
+    """Where it goes by priority, not by who was let in last."""
+    cache, running = build_running(("p", 4), ("q", 4), ("q", 4), ("", 4))
+    running[1].rank, running[3].rank = (5, 1), (9, 3)
+    assert choose("priority", cache, running[:3], 0) == 1
+    assert choose("fcfs", cache, running[:3], 0) == 2
+
+
 def test_pins_that_fill_a_partition_cost_nobody_else_its_place():
     """It lacks nothing but its own ceiling, so the blocks of others would not help."""
     cache, running = build_running(("p", 6), ("q", 8))
