@@ -79,6 +79,19 @@ def test_the_first_in_the_queue_have_their_blocks_brought_while_they_wait():
     assert sorted(tier.open) == [f"{number}" for number in range(PREFETCHED_SEQUENCES)]
 
 
+def test_what_is_asked_again_after_a_preemption_counts_once():
+    """As look-ups in the pool do: it is no news about the load."""
+    engine, _ = build_evicted()
+    engine.add(build_request("a", PROMPT))
+    engine.step()
+    before = engine.stats()
+    assert engine.reset_prefix_cache(preempt=True)
+    deltas = run_to_end(engine)
+    after = engine.stats()
+    assert (after.external_queries, after.external_hits) == (before.external_queries, before.external_hits)
+    assert {delta.cached_tokens for delta in deltas} == {20}
+
+
 def test_an_abort_of_one_that_waits_for_a_tier_leaves_nothing_behind():
     """Trap 10: nothing of it is held in the pool, and what was brought may go."""
     engine, tier = build_evicted(looks=5)
