@@ -1,4 +1,4 @@
-"""What a request may ask of the scheduler: priority, partition, blocks ahead; what it must not, and what that costs."""
+"""What a request may ask of the scheduler: priority, a partition, blocks ahead; and who waits for whom then."""
 
 from __future__ import annotations
 
