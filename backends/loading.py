@@ -146,6 +146,7 @@ def _config(options: argparse.Namespace, length: int, budget: KvBudget, step_tok
         max_batched_tokens=step,
         enable_prefix_caching=options.enable_prefix_caching,
         share_in_flight=options.share_in_flight,
+        watermark_blocks=options.watermark_blocks,
         num_preallocate_tokens=options.num_preallocate_tokens,
         scheduling_policy=options.scheduling_policy,
         long_prefill_token_threshold=options.long_prefill_token_threshold,

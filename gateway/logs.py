@@ -82,7 +82,10 @@ def set_up(settings: Log, stream: TextIO) -> logging.Handler:
 
 def tear_down(handler: logging.Handler) -> None:
     """Undo `set_up`."""
-    logging.getLogger("homing").removeHandler(handler)
+    logger = logging.getLogger("homing")
+    logger.removeHandler(handler)
+    logger.setLevel(logging.NOTSET)
+    logger.propagate = True
 
 
 def writes_json(settings: Log, stream: TextIO) -> bool:

@@ -37,3 +37,10 @@ def add_scheduler_options(group: argparse._ArgumentGroup) -> None:
         metavar="TOKENS",
         help="how far ahead of its need a running sequence takes blocks, while they are plenty",
     )
+    group.add_argument(
+        "--watermark-blocks",
+        type=count,
+        default=0,
+        metavar="BLOCKS",
+        help="free blocks that a request is not let in on while others run, so that these need not be preempted at once",
+    )

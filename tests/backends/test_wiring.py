@@ -31,6 +31,7 @@ def config_of(*arguments: str):
         (["--scheduling-policy", "priority"], "scheduling_policy", "priority"),
         (["--long-prefill-token-threshold", "64"], "long_prefill_token_threshold", 64),
         (["--num-preallocate-tokens", "64"], "num_preallocate_tokens", 64),
+        (["--watermark-blocks", "4"], "watermark_blocks", 4),
         (["--no-share-in-flight"], "share_in_flight", False),
         (["--eviction-policy", "lfu"], "eviction", "lfu"),
         (["--pin-quota", "0.1"], "pin_quota", 0.1),
