@@ -54,6 +54,11 @@ class SlowTier:
         self._resets = 0
         self._lock = threading.Lock()
 
+    @property
+    def queued_bytes(self) -> int:
+        """K/V that wait to be written."""
+        return self._queued_bytes
+
     def lookup(self, name: bytes) -> FetchState:
         """See `KvTier.lookup`; HIT for what waits to be written, which `queued` gives."""
         if name in self._queued:
