@@ -42,5 +42,5 @@ def add_scheduler_options(group: argparse._ArgumentGroup) -> None:
         type=count,
         default=0,
         metavar="BLOCKS",
-        help="free blocks that a request is not let in on while others run, so that these need not be preempted at once",
+        help="blocks that stay free when a request is let in beside running ones, so that none is preempted at once",
     )
