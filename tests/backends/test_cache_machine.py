@@ -16,6 +16,9 @@ from tests.backends.cache_driver import TWO_PARTITIONS, CacheDriver, random_oper
 TOKENS = st.integers(0, 1)
 OPERATIONS = int(os.environ.get("HOMING_TEST_OPERATIONS", "20000"))
 """All settings together."""
+STEPS = 50
+EXAMPLES = OPERATIONS // STEPS if "HOMING_TEST_OPERATIONS" in os.environ else 40
+"""Hypothesis takes milliseconds a step, so that only who asks for many operations gets as many from it too."""
 
 
 class CacheMachine(RuleBasedStateMachine):
@@ -90,7 +93,7 @@ class CacheMachine(RuleBasedStateMachine):
             self.driver.check()
 
 
-CacheMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=50, deadline=None)
+CacheMachine.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None)
 TestCacheMachine = CacheMachine.TestCase
 
 SETTINGS = {
