@@ -31,6 +31,7 @@ from backends.events.service import NO_EVENTS, EventService
 from backends.loading import load
 from backends.log_line import Pulse
 from backends.server import build_runner
+from backends.serving import Worker
 from backends.simulated import SimulatedRunner, Timing
 from backends.types import GenerationRequest, SamplingParams
 from backends.wiring import build_worker
@@ -91,7 +92,13 @@ async def worker(token_file: Path, *arguments: str) -> AsyncIterator[str]:
     size = ("--model", "smollm2", "--max-model-len", "4096", "--num-gpu-blocks-override", "600")
     exchange = ("--enable-cache-routes", "--peer-token-file", str(token_file), "--enable-dev-routes")
     options = parse_arguments([*size, *exchange, *arguments])
-    built = build_worker(options, load(options), Pulse())
+    async with listening(build_worker(options, load(options), Pulse())) as url:
+        yield url
+
+
+@asynccontextmanager
+async def listening(built: Worker) -> AsyncIterator[str]:
+    """A worker on a free port of this machine; its URL."""
     built.engine.start()
     runner = build_runner(built, shutdown_seconds=1.0)
     await runner.setup()

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from aiohttp import web
 
 from backends.arguments import parse_arguments
 from backends.loading import Loaded, load
 from backends.log_line import Pulse
 from backends.runner import TorchRunner
-from backends.server import build_runner
 from backends.wiring import build_worker
+from bench.exchange import listening
 from router.tokenise import find_smollm2
 from tests.backends.exchange.exchange_builders import token_file
 
@@ -47,16 +46,8 @@ async def real_worker(folder: Path, *arguments: str) -> AsyncIterator[str]:
     options = parse_arguments([*MODEL, *exchange, *arguments])
     loaded = smollm2(MODEL)
     worker = build_worker(options, loaded._replace(runner=TorchRunner(loaded.runner.model)), Pulse())
-    worker.engine.start()
-    runner = build_runner(worker, shutdown_seconds=1.0)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield "http://{}:{}".format(*runner.addresses[0])
-    finally:
-        await runner.cleanup()
-        await worker.exchange.close()
-        await worker.engine.stop()
+    async with listening(worker) as url:
+        yield url
 
 
 async def test_an_answer_over_pulled_blocks_is_the_same(tmp_path):
