@@ -30,8 +30,8 @@ demo: $(STAMP) ## one gateway, three real workers, the same load under round_rob
 test: $(STAMP) ## every test, with coverage of router/ and gateway/
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered --cov-fail-under=85
 
-worker-operations: $(STAMP) ## 200,000 random operations on the worker's cache and as many calls on its engine
-	HOMING_TEST_OPERATIONS=200000 $(BIN)/python -m pytest -n 2 tests/backends/test_cache_machine.py tests/backends/test_random_engine.py
+worker-operations: $(STAMP) ## 200,000 random operations on the cache, as many by Hypothesis, and as many calls on the engine
+	HOMING_TEST_OPERATIONS=200000 $(BIN)/python -m pytest -n 2 --timeout 900 tests/backends/test_cache_machine.py tests/backends/test_random_engine.py
 
 worker-equality: $(STAMP) ## 500 prompts with shared heads through the real model, cache on and off (half an hour)
 	HOMING_TEST_PROMPTS=500 $(BIN)/python -m pytest -s -n 0 tests/backends/test_shared_heads.py
