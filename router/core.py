@@ -152,3 +152,4 @@ class News(NamedTuple):
     worker: str
     blocks: Sequence[bytes]
     prefill_seconds: float
+    prompt_tokens: int = 0

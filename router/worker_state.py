@@ -43,9 +43,9 @@ class InFlight:
 
 
 def heard_flight(news: News, now: float) -> InFlight:
-    """A request that another replica placed; of its prompt only the prefill time is known."""
+    """A request that another replica placed; of its prompt only the length and the prefill time are known."""
     seconds = news.prefill_seconds
-    return InFlight(news.worker, "", 0, 1, 0, seconds, seconds, now, alone=False, remote=True)
+    return InFlight(news.worker, "", news.prompt_tokens, 1, 0, seconds, seconds, now, alone=False, remote=True)
 
 
 class WorkerState:
