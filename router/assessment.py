@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from router.core import Candidate, Prompt
+from router.candidates import Candidates
+from router.core import Prompt, WorkerView
 from router.policy import Policy, Weights
 from router.roster import Roster
 
 EXCLUDED = "excluded"
 WEIGHT_ZERO = "weight_0"
-
-
-class Assessed(NamedTuple):
-    """The candidates in the order of the roster, requests in flight of each, and who may be chosen."""
-
-    candidates: Sequence[Candidate]
-    loads: Sequence[int]
-    usable: Sequence[int]
 
 
 def assess(  # one loop over the workers, kept flat: it is most of what a placement costs
@@ -31,43 +23,48 @@ def assess(  # one loop over the workers, kept flat: it is most of what a placem
     decode_growth: float,
     exclude: frozenset[str],
     now: float,
-) -> Assessed:
+) -> Candidates:
     """Number every worker of the roster for `prompt`; who cannot be chosen is numbered too, with the reason.
 
     `decode_growth` is by how many seconds a decode step grows per token of context.
     """
     exact, block_tokens, tokens = prompt.exact_blocks, prompt.block_tokens, prompt.tokens
-    most_cached, score = max(0, tokens - 1), policy.score
-    outputs, half_outputs = expected_output_tokens, expected_output_tokens / 2
-    candidates: list[Candidate] = []
-    loads: list[int] = []
-    usable: list[int] = []
-    reasons = _reasons(roster, exclude)
-    for view, state, because in zip(roster.views, roster.states, reasons, strict=True):
+    most_cached, outputs = max(0, tokens - 1), expected_output_tokens
+    half_outputs, own_growth = outputs / 2, decode_growth * tokens
+    assessed = Candidates(roster.names, _reasons(roster.views, exclude))
+    add_cached, add_wait, add_own = assessed.cached_tokens.append, assessed.wait.append, assessed.own.append
+    add_decode, add_load = assessed.decode.append, assessed.loads.append
+    for view, state in zip(roster.views, roster.states, strict=True):
         rates, requests = state.rates, state.requests
         per_token = rates.seconds_per_token
         cached = state.directory.match(exact) * block_tokens
         if cached > most_cached:
             cached = most_cached
-        wait = state.queue.wait(now) if requests else 0.0
-        own = rates.fixed_seconds + max(1, tokens - cached) * per_token
-        decode = outputs * (decode_growth * state.context_tokens + requests * per_token)
-        decode += requests * half_outputs * (decode_growth * tokens + per_token)
-        if view.in_flight > requests:
-            requests = view.in_flight
-        if because is None:
-            usable.append(len(loads))
-        candidates.append(
-            Candidate(view.name, because, cached, wait, own, decode, score(wait, own, decode, requests, weights))
-        )
-        loads.append(requests)
-    return Assessed(candidates, loads, usable)
+        add_cached(cached)
+        add_own(rates.fixed_seconds + (tokens - cached or 1) * per_token)
+        if requests:
+            add_wait(state.queue.wait(now))
+            mine = outputs * (decode_growth * state.context_tokens + requests * per_token)
+            add_decode(mine + requests * half_outputs * (own_growth + per_token))
+        else:
+            add_wait(0.0)
+            add_decode(0.0)
+        add_load(max(requests, view.in_flight))
+    assessed.usable = [index for index, because in enumerate(assessed.inadmissible) if because is None]
+    assessed.scores = policy.scores(assessed, weights)
+    return assessed
 
 
-def _reasons(roster: Roster, exclude: frozenset[str]) -> list[str | None]:
+def _reasons(views: Sequence[WorkerView], exclude: frozenset[str]) -> list[str | None]:
     """Why each worker may not be chosen; weight 0 counts only while somebody of another weight can serve."""
-    reasons = [EXCLUDED if view.name in exclude else view.inadmissible_because for view in roster.views]
-    drained = [index for index, view in enumerate(roster.views) if not view.weight and reasons[index] is None]
+    # The condition says what `inadmissible_because` would, without a call for each worker that may.
+    reasons = [
+        None if view.ready and not view.draining and view.max_in_flight is None else view.inadmissible_because
+        for view in views
+    ]
+    if exclude:
+        reasons = [EXCLUDED if view.name in exclude else why for view, why in zip(views, reasons, strict=True)]
+    drained = [index for index, view in enumerate(views) if not view.weight and reasons[index] is None]
     if drained and len(drained) < reasons.count(None):
         for index in drained:
             reasons[index] = WEIGHT_ZERO

@@ -43,20 +43,6 @@ class ChainTree:
         """All nodes, the least recently touched first."""
         return iter(self._order)
 
-    def match(self, chain: Sequence[bytes]) -> int:
-        """How many leading blocks of `chain` are here; changes nothing."""
-        children, position, length = self.root.children, 0, len(chain)
-        while position < length:
-            node = children.get(chain[position])
-            if node is None:
-                return position
-            blocks = node.blocks
-            end = position + len(blocks)
-            if end > length or chain[end - 1] != blocks[-1]:
-                return position + common_blocks(blocks, chain, position)
-            children, position = node.children, end
-        return position
-
     def split(self, node: Node, count: int) -> Node:
         """Cut a node after its first `count` blocks (0 < count < its length) and return the new upper part.
 

@@ -131,7 +131,7 @@ class Placement:
     key: bytes
     predicted_cached_tokens: int
     predicted_seconds: float
-    candidates: tuple[Candidate, ...]
+    candidates: Sequence[Candidate]
 
     @property
     def at_home(self) -> bool:

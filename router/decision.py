@@ -48,7 +48,7 @@ def decide(
 ) -> Placement:
     """Number the candidates and let the policy choose; worker None if nobody can be chosen."""
     key = policy.key(_adaptive_key(ask, roster, traffic), ask.tenant, ask.session)
-    assessed = assess(
+    candidates = assess(
         ask.prompt,
         roster,
         policy,
@@ -58,14 +58,12 @@ def decide(
         exclude=ask.exclude,
         now=now,
     )
-    candidates, home = tuple(assessed.candidates), roster.ring.home(key)
-    if not assessed.usable:
+    home = roster.ring.home(key)
+    if not candidates.usable:
         return Placement(ask.request_id, None, NO_WORKER, ask.policy, home, key, 0, 0.0, candidates)
     situation = Situation(
         candidates=candidates,
-        usable=assessed.usable,
         position=roster.position,
-        loads=assessed.loads,
         ring=roster.ring,
         key=key,
         home=home,
@@ -75,9 +73,9 @@ def decide(
         settings=settings,
     )
     index, reason = policy.choose(situation)
-    won = candidates[index]
-    seconds = won.wait_seconds + won.own_seconds
-    return Placement(ask.request_id, won.worker, reason, ask.policy, home, key, won.cached_tokens, seconds, candidates)
+    worker, cached, seconds = candidates.workers[index], candidates.cached_tokens[index], candidates.wait[index]
+    seconds += candidates.own[index]
+    return Placement(ask.request_id, worker, reason, ask.policy, home, key, cached, seconds, candidates)
 
 
 def hot_share(roster: Roster) -> float:

@@ -27,7 +27,17 @@ class Directory:
 
     def match(self, chain: Sequence[bytes]) -> int:
         """Length in blocks of the longest held prefix of `chain`; changes nothing, not even recency."""
-        return self._tree.match(chain)
+        children, position, length = self._tree.root.children, 0, len(chain)
+        while position < length:
+            node = children.get(chain[position])
+            if node is None:
+                return position
+            blocks = node.blocks
+            end = position + len(blocks)
+            if end > length or chain[end - 1] != blocks[-1]:
+                return position + common_blocks(blocks, chain, position)
+            children, position = node.children, end
+        return position
 
     def insert(self, chain: Sequence[bytes]) -> int:
         """Believe that the worker will hold all of `chain`, as its most recent; returns how many blocks were new."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
-from router.core import Candidate
+from router.candidates import Candidates
 from router.ring import Ring
 from router.settings import RouterSettings
 
@@ -43,14 +43,12 @@ class Weights(NamedTuple):
 class Situation(NamedTuple):
     """One request before its choice.
 
-    `usable` are the indices of the candidates that may be chosen, never empty. `position` finds a worker's index.
-    `loads` are requests in flight by index. `slack_seconds` is what the home may be worse by.
+    At least one candidate is usable. `position` finds a worker's index. `slack_seconds` is what the home may be worse
+    by.
     """
 
-    candidates: Sequence[Candidate]
-    usable: Sequence[int]
+    candidates: Candidates
     position: Mapping[str, int]
-    loads: Sequence[int]
     ring: Ring
     key: bytes
     home: str | None
@@ -74,21 +72,23 @@ class Policy(ABC):
         """What to look up on the ring: the adaptive key, unless the policy knows better."""
         return adaptive_key
 
-    def score(self, wait: float, own: float, decode: float, requests: int, weights: Weights) -> float:  # noqa: ARG002
-        """What is compared for one candidate, whose seconds and requests in flight these are; 0 if nothing is."""
-        return 0.0
+    def scores(self, candidates: Candidates, weights: Weights) -> Sequence[float]:  # noqa: ARG002
+        """What is compared, by candidate; 0 if nothing is."""
+        return [0.0] * len(candidates)
 
     @abstractmethod
     def choose(self, situation: Situation) -> Choice:
-        """Pick one of `situation.usable`."""
+        """Pick one of the usable candidates."""
 
 
 class Homing(Policy):
     """Home first; another worker only if it is better by more than the slack, priced in everybody's waiting."""
 
-    def score(self, wait: float, own: float, decode: float, requests: int, weights: Weights) -> float:  # noqa: ARG002
+    def scores(self, candidates: Candidates, weights: Weights) -> Sequence[float]:
         """Seconds that everybody together loses: waiting, α · own prefill, γ · decoding slowed down."""
-        return wait + weights.price * own + weights.decode_weight * decode
+        price, weight = weights.price, weights.decode_weight
+        rows = zip(candidates.wait, candidates.own, candidates.decode, strict=True)
+        return [wait + price * own + weight * decode for wait, own, decode in rows]
 
     def choose(self, situation: Situation) -> Choice:
         """Home (or who stands in for a home that cannot serve) unless somebody is better by more than the slack."""
@@ -98,9 +98,9 @@ class Homing(Policy):
 class StrictRing(Policy):
     """Home, left only when its predicted time to first token is much worse than the best's."""
 
-    def score(self, wait: float, own: float, decode: float, requests: int, weights: Weights) -> float:  # noqa: ARG002
+    def scores(self, candidates: Candidates, weights: Weights) -> Sequence[float]:  # noqa: ARG002
         """The predicted time to first token, seconds."""
-        return wait + own
+        return [wait + own for wait, own in zip(candidates.wait, candidates.own, strict=True)]
 
     def choose(self, situation: Situation) -> Choice:
         """Home unless somebody's first token would come sooner by more than the patience."""
@@ -110,14 +110,16 @@ class StrictRing(Policy):
 class BoundedRing(Policy):
     """Consistent hashing with bounded loads: walk on from the home to the first worker with room for one more."""
 
-    def score(self, wait: float, own: float, decode: float, requests: int, weights: Weights) -> float:  # noqa: ARG002
+    def scores(self, candidates: Candidates, weights: Weights) -> Sequence[float]:  # noqa: ARG002
         """Requests in flight."""
-        return requests
+        return candidates.loads
 
     def choose(self, situation: Situation) -> Choice:
         """The first with room; when nobody has any, the least loaded, and not the home."""
         bound = _request_bound(situation)
-        roomy = (index for index in _in_ring_order(situation, situation.key) if situation.loads[index] < bound)
+        roomy = (
+            index for index in _in_ring_order(situation, situation.key) if situation.candidates.loads[index] < bound
+        )
         chosen = next(roomy, None)
         return _explained(situation, _least_loaded(situation, situation.key) if chosen is None else chosen)
 
@@ -140,9 +142,9 @@ class Session(Policy):
 class LeastLoaded(Policy):
     """Fewest requests in flight; blind to caches even in ties, which makes it the yardstick for those that are not."""
 
-    def score(self, wait: float, own: float, decode: float, requests: int, weights: Weights) -> float:  # noqa: ARG002
+    def scores(self, candidates: Candidates, weights: Weights) -> Sequence[float]:  # noqa: ARG002
         """Requests in flight."""
-        return requests
+        return candidates.loads
 
     def choose(self, situation: Situation) -> Choice:
         """The least loaded; ties in ring order from the request's own id."""
@@ -154,7 +156,7 @@ class RoundRobin(Policy):
 
     def choose(self, situation: Situation) -> Choice:
         """Whose turn it is."""
-        return Choice(_by_name(situation)[situation.turn % len(situation.usable)], CHOSEN)
+        return Choice(_by_name(situation)[situation.turn % len(situation.candidates.usable)], CHOSEN)
 
 
 class Random(Policy):
@@ -163,7 +165,7 @@ class Random(Policy):
     def choose(self, situation: Situation) -> Choice:
         """A hash of seed and turn picks."""
         dice = situation.settings.seed.to_bytes(8, "little", signed=True) + situation.turn.to_bytes(8, "little")
-        return Choice(_by_name(situation)[xxh3_64_intdigest(dice) % len(situation.usable)], CHOSEN)
+        return Choice(_by_name(situation)[xxh3_64_intdigest(dice) % len(situation.candidates.usable)], CHOSEN)
 
 
 POLICIES: Mapping[str, type[Policy]] = {
@@ -180,38 +182,47 @@ POLICIES: Mapping[str, type[Policy]] = {
 
 def _home_within(situation: Situation, slack_seconds: float) -> Choice:
     """The first on the ring that can serve, unless the best scores better by more than the slack."""
-    candidates, best = situation.candidates, _best(situation)
-    first = next(_in_ring_order(situation, situation.key), best)
-    at_most = candidates[best].score + slack_seconds
-    return _explained(situation, first if candidates[first].score <= at_most else best)
+    scores, best, first = situation.candidates.scores, _best(situation), _first_home(situation)
+    if first is None:
+        first = best
+    return _explained(situation, first if scores[first] <= scores[best] + slack_seconds else best)
+
+
+def _first_home(situation: Situation) -> int | None:
+    home = None if situation.home is None else situation.position.get(situation.home)
+    if home is not None and situation.candidates.inadmissible[home] is None:
+        return home
+    return next(_in_ring_order(situation, situation.key), None)
 
 
 def _explained(situation: Situation, chosen: int) -> Choice:
     home = None if situation.home is None else situation.position.get(situation.home)
     if home is None:
         return Choice(chosen, NO_HOME)
-    at_home, winner = situation.candidates[home], situation.candidates[chosen]
     if home == chosen:
         return Choice(chosen, HOME)
-    if at_home.inadmissible_because is not None:
+    if situation.candidates.inadmissible[home] is not None:
         return Choice(chosen, LEFT_HOME_UNAVAILABLE)
-    return Choice(chosen, LEFT_HOME_CACHED if winner.cached_tokens > at_home.cached_tokens else LEFT_HOME_LOAD)
+    cached = situation.candidates.cached_tokens
+    return Choice(chosen, LEFT_HOME_CACHED if cached[chosen] > cached[home] else LEFT_HOME_LOAD)
 
 
 def _best(situation: Situation) -> int:
     """Least score; ties by least own work, then by ring order from the key."""
     candidates = situation.candidates
-    least = min([candidates[index].score for index in situation.usable]) + _SCORE_TIE
-    tied = [index for index in situation.usable if candidates[index].score <= least]
+    scores, usable, own = candidates.scores, candidates.usable, candidates.own
+    least = min([scores[index] for index in usable]) + _SCORE_TIE
+    tied = [index for index in usable if scores[index] <= least]
     if len(tied) == 1:
         return tied[0]
-    own = min([candidates[index].own_seconds for index in tied]) + _SCORE_TIE
-    return _first_on_ring(situation, [index for index in tied if candidates[index].own_seconds <= own], situation.key)
+    least_own = min([own[index] for index in tied]) + _SCORE_TIE
+    return _first_on_ring(situation, [index for index in tied if own[index] <= least_own], situation.key)
 
 
 def _least_loaded(situation: Situation, key: bytes) -> int:
-    least = min([situation.loads[index] for index in situation.usable])
-    return _first_on_ring(situation, [index for index in situation.usable if situation.loads[index] == least], key)
+    loads, usable = situation.candidates.loads, situation.candidates.usable
+    least = min([loads[index] for index in usable])
+    return _first_on_ring(situation, [index for index in usable if loads[index] == least], key)
 
 
 def _first_on_ring(situation: Situation, indices: Sequence[int], key: bytes) -> int:
@@ -219,22 +230,24 @@ def _first_on_ring(situation: Situation, indices: Sequence[int], key: bytes) -> 
         return indices[0]
     among = set(indices)
     on_ring = (index for index in _in_ring_order(situation, key) if index in among)
-    return next(on_ring, min(indices, key=lambda index: situation.candidates[index].worker))
+    return next(on_ring, min(indices, key=situation.candidates.workers.__getitem__))
 
 
 def _in_ring_order(situation: Situation, key: bytes) -> Iterator[int]:
     """The usable candidates that are on the ring, in walk order."""
+    inadmissible = situation.candidates.inadmissible
     for name in situation.ring.walk(key):
         index = situation.position.get(name)
-        if index is not None and situation.candidates[index].inadmissible_because is None:
+        if index is not None and inadmissible[index] is None:
             yield index
 
 
 def _by_name(situation: Situation) -> list[int]:
-    return sorted(situation.usable, key=lambda index: situation.candidates[index].worker)
+    return sorted(situation.candidates.usable, key=situation.candidates.workers.__getitem__)
 
 
 def _request_bound(situation: Situation) -> int:
     """How many requests one worker may have in flight, the new one included: relative, with an absolute floor."""
-    settings, total = situation.settings, sum([situation.loads[index] for index in situation.usable])
-    return max(settings.chwbl_floor, ceil(settings.chwbl_factor * (total + 1) / len(situation.usable)))
+    settings, loads, usable = situation.settings, situation.candidates.loads, situation.candidates.usable
+    total = sum([loads[index] for index in usable])
+    return max(settings.chwbl_floor, ceil(settings.chwbl_factor * (total + 1) / len(usable)))

@@ -23,11 +23,12 @@ _LASTING = attrgetter(
 
 
 class Roster(NamedTuple):
-    """One fleet view, ready for placing: views and states by index, the index of each name, the ring.
+    """One fleet view, ready for placing: names, views and states by index, the index of each name, the ring.
 
     `serving` is how many workers share the load: ready and not draining, at least 1.
     """
 
+    names: Sequence[str]
     views: Sequence[WorkerView]
     states: Sequence[WorkerState]
     position: Mapping[str, int]
@@ -47,7 +48,7 @@ class Members:
         self._points = points_per_worker
         self._rings: OrderedDict[frozenset[tuple[str, int]], Ring] = OrderedDict()
         self._stale = True
-        self._roster = Roster((), (), {}, Ring({}), 1)
+        self._roster = Roster((), (), (), {}, Ring({}), 1)
 
     @property
     def roster(self) -> Roster:
@@ -99,7 +100,7 @@ class Members:
             for name in position:
                 self._absent_since.pop(name, None)
         serving = sum([view.ready and not view.draining for view in views])
-        return Roster(views, states, position, self._ring(views), max(1, serving))
+        return Roster(tuple(position), views, states, position, self._ring(views), max(1, serving))
 
     def _ring(self, views: Sequence[WorkerView]) -> Ring:
         members = frozenset([(view.name, view.weight) for view in views if not view.draining])
