@@ -1,0 +1,27 @@
+"""How much traffic a fleet sustains, so that a load can be given relative to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from router.replay.core import EngineSettings, Trace
+from router.replay.figures import figures
+from router.replay.oracle import LeastRequests
+from router.replay.simulate import replay
+
+
+def sustained_requests_per_second(trace: Trace, settings: EngineSettings) -> float:
+    """What fewest-requests-in-flight serves of `trace` when all of it comes at once."""
+    flood = replace(trace, closed_loop=False)
+    return figures(flood, replay(flood, LeastRequests(), settings, time_scale=0.0)).requests_per_second
+
+
+def time_scale_for(trace: Trace, load: float, settings: EngineSettings) -> float:
+    """What to multiply the times of an open trace by, so that it comes at `load` times what is sustained.
+
+    Raises ValueError for a closed loop, whose pace its own answers set, and for a trace that takes no time.
+    """
+    span = max((request.at_seconds for request in trace.requests), default=0.0)
+    if trace.closed_loop or not span:
+        raise ValueError(f"trace {trace.name!r} has no pace of its own to scale to a load")
+    return len(trace.requests) / span / (load * sustained_requests_per_second(trace, settings))
