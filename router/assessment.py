@@ -49,7 +49,9 @@ def assess(  # one loop over the workers, kept flat: it is most of what a placem
         else:
             add_wait(0.0)
             add_decode(0.0)
-        add_load(max(requests, view.in_flight))
+        if requests < view.in_flight:
+            requests = view.in_flight
+        add_load(requests)
     assessed.usable = [index for index, because in enumerate(assessed.inadmissible) if because is None]
     assessed.scores = policy.scores(assessed, weights)
     return assessed
