@@ -1,0 +1,54 @@
+"""Reading a trace whose format is found by what stands in its first line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from router.replay.core import Trace
+from router.replay.trace_lines import TraceError, first_line
+from router.replay.trace_mooncake import load_published, load_ranges
+from router.replay.trace_ragpulse import load_ragpulse, trace_file
+from router.replay.trace_sessions import agents
+
+__all__ = ["FORMATS", "TraceError", "agents", "first_requests", "load_trace"]
+
+
+class Format(NamedTuple):
+    """A format of traces: the fields by which its first line is known, and who reads it."""
+
+    name: str
+    fields: frozenset[str]
+    load: Callable[[Path], Trace]
+
+
+FORMATS = (
+    Format("coding-agent sessions", frozenset({"session", "tool_tokens", "system_tokens"}), agents),
+    Format("Mooncake, as ranges", frozenset({"t", "in", "out", "ranges"}), load_ranges),
+    Format("RAGPulse", frozenset({"timestamp", "output_length", "hash_ids", "session_id"}), load_ragpulse),
+    Format(
+        "Mooncake, as published", frozenset({"timestamp", "input_length", "output_length", "hash_ids"}), load_published
+    ),
+)
+
+
+def load_trace(path: Path | str) -> Trace:
+    """The trace in a file, or RAGPulse's in a folder; gzipped or not.
+
+    TraceError names the file, the line where there is one, and what is wrong.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path = trace_file(path)
+    line = first_line(path)
+    for each in FORMATS:
+        if each.fields <= line.row.keys():
+            return each.load(path)
+    known = "; ".join(f"{each.name} ({', '.join(sorted(each.fields))})" for each in FORMATS)
+    raise line.error(f"the format is not known by its fields {', '.join(map(str, line.row))}; known are: {known}")
+
+
+def first_requests(trace: Trace, limit: int) -> Trace:
+    """The trace cut off after its first `limit` requests."""
+    return Trace(trace.name, trace.block_tokens, trace.requests[:limit], trace.closed_loop)
