@@ -145,7 +145,10 @@ NEWS_ENDED = "ended"
 
 
 class News(NamedTuple):
-    """What another replica tells about one request: the placement, or that its first token or its end came."""
+    """What another replica tells about one request: the placement, or that its first token or its end came.
+
+    `silent` says of a placement that its answer comes all at once, so that nobody will see its first token.
+    """
 
     kind: str
     request_id: str
@@ -153,3 +156,4 @@ class News(NamedTuple):
     blocks: Sequence[bytes]
     prefill_seconds: float
     prompt_tokens: int = 0
+    silent: bool = False

@@ -6,6 +6,7 @@ once, by `finished` or `cancelled`; what is never ended is given up by age. Ids 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from difflib import get_close_matches
 
 from router.belief import Report
@@ -28,11 +29,13 @@ _ABSENT_CHECK_EVERY = 1024
 class Router:
     """Places the requests of one model on its workers, and learns from how they went.
 
-    Raises ValueError for an unknown policy in `settings`.
+    `tell` is handed the news of every request that is placed here, for other replicas to hear: a placement, perhaps a
+    first token, an end; what was placed again has ended before. Raises ValueError for an unknown policy in `settings`.
     """
 
-    def __init__(self, settings: RouterSettings | None = None) -> None:
+    def __init__(self, settings: RouterSettings | None = None, tell: Callable[[News], None] | None = None) -> None:
         self.settings = settings or RouterSettings()
+        self._tell = tell
         self._policies: dict[str, Policy] = {name: policy() for name, policy in POLICIES.items()}
         self._policy(self.settings.policy)
         self._members = Members(self.settings.points_per_worker)
@@ -94,6 +97,7 @@ class Router:
     def first_token(self, request_id: str, now: float) -> None:
         """The first token of an answer came: its prefill is over, the worker's next one begins."""
         self._flights.started(request_id, now)
+        self._tell_of(NEWS_FIRST_TOKEN, request_id)
         self._latest = max(self._latest, now)
 
     def finished(
@@ -112,6 +116,7 @@ class Router:
         """
         self._latest = max(self._latest, now)
         flight = self._flights.leave(request_id, now)
+        self._tell_of(NEWS_ENDED, request_id)
         if flight is None or flight.remote:
             return None
         if output_tokens is not None:
@@ -125,6 +130,7 @@ class Router:
     def cancelled(self, request_id: str, now: float) -> None:
         """A request ended without an answer worth learning from: failed, aborted, timed out."""
         self._flights.leave(request_id, now)
+        self._tell_of(NEWS_ENDED, request_id)
         self._latest = max(self._latest, now)
 
     def heard(self, news: News, now: float | None = None) -> None:
@@ -194,6 +200,7 @@ class Router:
         flight = self._flights.leave(request_id, now)
         if flight is not None:
             self._traffic.utilisation.take_back(flight.prefill_seconds, flight.placed_at, now)
+            self._tell_of(NEWS_ENDED, request_id)
         return flight is not None
 
     def _learn(self, flight: InFlight, now: float, cached_tokens: int | None, output_tokens: int) -> None:
@@ -205,6 +212,10 @@ class Router:
             self._traffic.decode.observe(context, (now - flight.first_token_at) / (output_tokens - 1))
         if cached_tokens is not None:
             state.correct(Report(flight.predicted_cached_tokens, cached_tokens, flight.block_tokens))
+
+    def _tell_of(self, kind: str, request_id: str) -> None:
+        if self._tell is not None:
+            self._tell(News(kind, request_id, "", (), 0.0))
 
     def _forget_absent(self, now: float) -> None:
         for worker in self._members.long_absent(now, self.settings.absent_worker_seconds):
@@ -229,6 +240,9 @@ class Router:
         )
         state.directory.insert(prompt.exact_blocks)
         self._flights.enter(ask.request_id, flight, now)
+        if self._tell is not None:
+            blocks = prompt.exact_blocks
+            self._tell(News(NEWS_PLACED, ask.request_id, state.name, blocks, seconds, prompt.tokens, not streams))
         self._traffic.utilisation.add(seconds, now)
         self._traffic.turns[ask.policy] += 1
         if counts and prompt.key_blocks:

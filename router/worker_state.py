@@ -45,7 +45,19 @@ class InFlight:
 def heard_flight(news: News, now: float) -> InFlight:
     """A request that another replica placed; of its prompt only the length and the prefill time are known."""
     seconds = news.prefill_seconds
-    return InFlight(news.worker, "", news.prompt_tokens, 1, 0, seconds, seconds, now, alone=False, remote=True)
+    return InFlight(
+        news.worker,
+        "",
+        news.prompt_tokens,
+        1,
+        0,
+        seconds,
+        seconds,
+        now,
+        alone=False,
+        remote=True,
+        silent=news.silent,
+    )
 
 
 class WorkerState:
