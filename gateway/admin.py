@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -62,7 +62,9 @@ class Admin:
         serving: Serving,
         tenants: Tenants,
         clock: Callable[[], float],
+        routes: Sequence[Callable[[web.UrlDispatcher], None]] = (),
     ) -> None:
+        """`routes` add what other rooms answer on this port."""
         self._readiness = readiness
         self._watch = watch
         self._metrics = metrics
@@ -70,6 +72,7 @@ class Admin:
         self._serving = serving
         self._tenants = tenants
         self._clock = clock
+        self._routes = tuple(routes)
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -79,6 +82,8 @@ class Admin:
         app.router.add_get("/readyz", self.readyz)
         app.router.add_get("/metrics", self.metrics)
         app.router.add_post("/explain", self.explain)
+        for register in self._routes:
+            register(app.router)
         self._runner = web.AppRunner(
             app, access_log=None, logger=QuietLogger("homing.aiohttp"), shutdown_timeout=SHUTDOWN_SECONDS
         )

@@ -21,6 +21,7 @@ from gateway.fleet import Change, ChangeKind, Fleet
 from gateway.gauges import Gauges
 from gateway.logs import RequestLog
 from gateway.loop_watch import LoopWatch
+from gateway.membership import Membership
 from gateway.metrics import Metrics
 from gateway.probes import Probes
 from gateway.prompts import Prompts
@@ -30,6 +31,7 @@ from gateway.serving import Serving, serving_facts
 from gateway.tenants import Tenants
 from gateway.upstream import Timeouts, Upstream
 from gateway.version import homing_version
+from gateway.worker_routes import WorkerRoutes
 from gateway.worker_state import ANY_MODEL
 
 PROBED = "first probe of every worker"
@@ -68,7 +70,7 @@ class Gateway:
         self.tenants = Tenants(config.tenants, secrets.digests, secrets.salt_key)
         self.prompts = Prompts()
         self.serving = Serving(config.models, self.fleet, self.prompts)
-        self.gauges = Gauges(self.metrics, self.fleet, self.serving.routers)
+        self.gauges = Gauges(self.metrics, self.fleet, self.serving.routers, clock)
         self.probes = Probes(self.fleet, config.probes, clock)
         self.readiness = Readiness()
         self._watch = LoopWatch(self.metrics, clock)
@@ -91,6 +93,7 @@ class Gateway:
             serving=self.serving,
             tenants=self.tenants,
             clock=clock,
+            routes=(self._worker_routes(secrets).register,),
         )
 
     async def __aenter__(self) -> Gateway:
@@ -127,6 +130,10 @@ class Gateway:
             body_limit_bytes=self.config.limits.body_bytes,
         )
         return DataServer(proxy, self.fleet, self._upstream)
+
+    def _worker_routes(self, secrets: Secrets) -> WorkerRoutes:
+        membership = Membership(self.fleet, self.config.models, secrets.worker_keys)
+        return WorkerRoutes(membership, changes=self.config.listen.admin_changes)
 
     async def _start(self) -> None:
         """What answers questions comes first, what takes requests last; `_stack` undoes it in reverse."""

@@ -85,6 +85,30 @@ class UnknownPath(InvalidRequest):
     code = "unknown_url"
 
 
+class ChangesOff(InvalidRequest):
+    """A change of the fleet over an admin port that may not make any."""
+
+    situation = "change of the fleet where `listen.admin_changes` is off"
+    status = 403
+    code = "changes_off"
+
+
+class NoSuchWorker(InvalidRequest):
+    """A change of a worker that is not, or no longer, in the fleet."""
+
+    situation = "change of a worker that there is not"
+    status = 404
+    code = "no_such_worker"
+
+
+class WorkerExists(InvalidRequest):
+    """A worker that would be added under a name or at an address that another one has."""
+
+    situation = "added worker whose name or address is taken"
+    status = 409
+    code = "worker_exists"
+
+
 class MethodNotAllowed(InvalidRequest):
     """A known path asked with a method it does not have; `headers` carries `allow`."""
 

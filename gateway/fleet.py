@@ -38,6 +38,7 @@ class ChangeKind(Enum):
     UP = "up"
     DOWN = "down"
     DRAINING = "draining"
+    RESUMED = "resumed"
     RESTARTED = "restarted"
     MODELS = "models"
 
@@ -112,12 +113,20 @@ class Fleet:
         self._tell(ChangeKind.LEFT, worker)
 
     def drain(self, name: str) -> None:
-        """Give a worker nothing new; it keeps what it has and its place on the ring."""
+        """Give a worker nothing new; it ends what it has, and is nobody's home from now on."""
         worker = self.worker(name)
         if not worker.draining:
             worker.draining = True
             worker.changed()
             self._tell(ChangeKind.DRAINING, worker)
+
+    def resume(self, name: str) -> None:
+        """Undo `drain`: the worker is home again to what it was home to before."""
+        worker = self.worker(name)
+        if worker.draining:
+            worker.draining = False
+            worker.changed()
+            self._tell(ChangeKind.RESUMED, worker)
 
     def worker(self, name: str) -> Worker:
         """The live record; `UnknownWorker` when there is none."""

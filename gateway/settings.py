@@ -22,8 +22,12 @@ class Listen(Section, frozen=True):
     port: Annotated[Port, Meta(description="Port of the API; 0 takes a free one.")] = 8080
     admin_host: Annotated[str, Meta(description="Address of the admin port, which asks for no key.")] = "127.0.0.1"
     admin_port: Annotated[
-        Port, Meta(description="Port of /livez, /readyz, /metrics and /explain; 0 takes a free one.")
+        Port, Meta(description="Port of /livez, /readyz, /metrics, /explain and /workers; 0 takes a free one.")
     ] = 9090
+    admin_changes: Annotated[
+        bool,
+        Meta(description="Lets whoever reaches the admin port add, drain and remove workers (docs/operations.md)."),
+    ] = False
 
 
 class StaticBackend(Section, frozen=True):
