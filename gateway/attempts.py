@@ -83,10 +83,11 @@ class Attempts:
 
     def _place(self, job: Job, bill: Bill) -> str:
         """A worker that was not tried yet; raises the last attempt's error, or `NoBackend`, when there is none."""
+        view, began = self._fleet.view(job.call.model), self._clock()
         placement = job.router.place(
             job.prompt,
-            self._fleet.view(job.call.model),
-            self._clock(),
+            view,
+            began,
             request_id=bill.request_id,
             tenant=job.tenant.name,
             policy=job.tenant.policy,
@@ -95,6 +96,7 @@ class Attempts:
             exclude=frozenset(job.excluded),
             streams=job.call.stream,
         )
+        self._metrics.place_seconds.labels(job.call.model).observe(self._clock() - began)
         if placement.worker is None:
             raise job.last_error or NoBackend(f"No worker for `{job.call.model}` can take a request now.")
         if job.attempts:

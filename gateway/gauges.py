@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from prometheus_client import Gauge
 
 from gateway.fleet import Change, ChangeKind, Fleet
 from gateway.metric_families import Family
 from gateway.metrics import Metrics
+from gateway.router_gauges import RouterGauges
 from gateway.worker_state import Worker
 from router.router import Router
 
@@ -16,12 +17,13 @@ from router.router import Router
 class Gauges:
     """Brings the gauges of workers and directories up to date before a scrape, and counts ejections as they happen."""
 
-    def __init__(self, metrics: Metrics, fleet: Fleet, routers: Mapping[str, Router]) -> None:
-        """`routers` is looked at on every scrape, so that later models are in it."""
+    def __init__(
+        self, metrics: Metrics, fleet: Fleet, routers: Mapping[str, Router], clock: Callable[[], float]
+    ) -> None:
+        """`routers` is looked at on every scrape, so that later models are in it; `clock` is the routers' own."""
         self._metrics = metrics
         self._fleet = fleet
-        self._routers = routers
-        self._evicted_before: dict[tuple[str, str], int] = {}
+        self._of_routers = RouterGauges(metrics, routers, clock)
         metrics.know(backends=(worker.name for worker in fleet.workers))
         fleet.on_change(self._fleet_changed)
         metrics.before_scrape(self.refresh)
@@ -30,8 +32,7 @@ class Gauges:
         """Read everything anew."""
         for worker in self._fleet.workers:
             self._worker(worker)
-        for model, router in self._routers.items():
-            self._directory(model, router)
+        self._of_routers.refresh()
 
     def _fleet_changed(self, change: Change) -> None:
         metrics, worker = self._metrics, change.worker
@@ -44,6 +45,7 @@ class Gauges:
         elif change.kind is ChangeKind.LEFT:
             for family in self._of_workers():
                 family.remove(worker.name)
+            self._of_routers.forget(worker.name)
 
     def _of_workers(self) -> tuple[Family[Gauge], ...]:
         metrics = self._metrics
@@ -71,13 +73,3 @@ class Gauges:
                 family.remove(worker.name)
             else:
                 family.labels(worker.name).set(value)
-
-    def _directory(self, model: str, router: Router) -> None:
-        workers = router.stats().workers
-        self._metrics.directory_blocks.labels(model).set(sum(each.directory_blocks for each in workers))
-        evictions = self._metrics.directory_evictions_total.labels(model)
-        for each in workers:
-            place = (model, each.worker)
-            before, after = self._evicted_before.get(place, 0), each.directory_evicted_blocks
-            evictions.inc(after - before if after >= before else after)  # it starts anew when a worker is forgotten
-            self._evicted_before[place] = after

@@ -19,6 +19,7 @@ TTFT_BUCKETS = (
 ITL_BUCKETS = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
 DURATION_BUCKETS = tuple(0.01 * 2**step for step in range(14))
 OVERHEAD_BUCKETS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05)
+PLACE_BUCKETS = (0.00001, 0.00002, 0.00003, 0.00005, 0.000075, 0.0001, 0.00015, 0.00025, 0.0005, 0.001, 0.005, 0.025)
 LAG_BUCKETS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 ERROR_BUCKETS = (-256.0, -64.0, -16.0, -4.0, -1.0, 0.0, 1.0, 4.0, 16.0, 64.0, 256.0)
 
@@ -48,6 +49,18 @@ class Metrics:
 
     # Placement and affinity: where requests went. Counted apart from cached tokens, on purpose.
     placements_total = counter("Placements by reason; `home` is the ring's home.", "model", "reason")
+    placements_home_ratio = gauge(
+        "Share of this gateway's placements that went to a home of their prompt (0 to 1).", "model"
+    )
+    place_seconds = histogram(
+        "What choosing a worker takes, with all that is noted of it.", "model", buckets=PLACE_BUCKETS
+    )
+    prefill_utilisation_ratio = gauge(
+        "Predicted prefill placed lately over what the workers could do (0 to 0.99).", "model"
+    )
+    placement_price_ratio = gauge(
+        "Seconds of others' waiting that a second of prefill is weighed with (1 to 8).", "model"
+    )
     affinity_placements_total = counter(
         "Placements at the prompt's home or away from it (outcome: home, away), whatever the worker then had cached.",
         "tenant", "model", "outcome",
@@ -79,6 +92,18 @@ class Metrics:
         "Share of prompt tokens the worker found in its prefix cache in the last minute, by its own word (0 to 1); "
         "no series while it had no prompts.",
         "backend",
+    )
+    backend_prefill_tokens_per_second = gauge(
+        "How fast the worker prefills: learned, or as configured.", "model", "backend"
+    )
+    backend_prefill_fixed_seconds = gauge(
+        "What a prefill costs before its first token: learned, or as configured.", "model", "backend"
+    )
+    backend_prefill_observations = gauge(
+        "Answers that the worker's own prefill rate was learned from.", "model", "backend"
+    )
+    backend_directory_bound_blocks = gauge(
+        "Blocks that the worker's cache is believed to have room for.", "model", "backend"
     )
     backend_ejections_total = counter(
         "Times a worker was taken out of rotation (refused, broke, silent, probe).", "reason"

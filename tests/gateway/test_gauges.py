@@ -21,11 +21,18 @@ class Scrapes:
         self.routers = {"m": Router()}
         self.metrics = Metrics(CollectorRegistry())
         self.metrics.know(models=["m"])
-        Gauges(self.metrics, self.fleet, self.routers)
+        self.now = 0.0
+        Gauges(self.metrics, self.fleet, self.routers, lambda: self.now)
 
     def value(self, name, **labels):
         self.metrics.refresh()
         return self.metrics.registry.get_sample_value(f"homing_{name}", labels)
+
+    def answer(self, number, seconds):
+        """The first token and the end of a placed request, so long after it was placed."""
+        router = self.routers["m"]
+        router.first_token(str(number), number + seconds)
+        router.finished(str(number), number + seconds, reported_cached_tokens=0, output_tokens=1)
 
     def place(self, number, blocks=4):
         chain = [bytes([number, block]) * 8 for block in range(blocks)]
@@ -114,3 +121,41 @@ def test_the_directory_is_read_from_the_routers():
     for number in range(5, 8):
         scrapes.place(number)
     assert scrapes.value("directory_evictions_total", model="m") >= evicted
+
+
+def test_what_is_learned_of_a_worker_is_read_from_the_routers():
+    """Rate and fixed cost start as configured; so many answers later they are the worker's own."""
+    scrapes = Scrapes("w1")
+    scrapes.fleet.probed("w1", build_healthy(figures=WorkerFigures(block_tokens=64, cache_blocks=800)), now=0.0)
+    scrapes.place(0)
+    place = {"model": "m", "backend": "w1"}
+    assert scrapes.value("backend_prefill_tokens_per_second", **place) == 8000.0
+    assert scrapes.value("backend_prefill_fixed_seconds", **place) == 0.02
+    assert scrapes.value("backend_prefill_observations", **place) == 0.0
+    assert scrapes.value("backend_directory_bound_blocks", **place) == 800.0
+    scrapes.answer(0, 0.2)
+    for number in range(1, 48):
+        blocks = 4 + number
+        scrapes.place(number, blocks)
+        scrapes.answer(number, 0.1 + blocks * 64 / 2000)
+    assert scrapes.value("backend_prefill_observations", **place) == 48.0
+    assert abs(scrapes.value("backend_prefill_tokens_per_second", **place) - 2000) < 40
+    assert abs(scrapes.value("backend_prefill_fixed_seconds", **place) - 0.1) < 0.01
+    scrapes.fleet.remove("w1")
+    scrapes.routers["m"].forget("w1")
+    assert scrapes.value("backend_prefill_tokens_per_second", **place) is None
+
+
+def test_price_and_utilisation_fall_when_traffic_stops():
+    """They are of the moment of the scrape, not of the last request."""
+    scrapes = Scrapes("w1")
+    scrapes.fleet.probed("w1", build_healthy(), now=0.0)
+    for number in range(30):
+        scrapes.place(number, 100)
+    scrapes.now = 30.0
+    busy = scrapes.value("prefill_utilisation_ratio", model="m")
+    assert busy > 0.2
+    assert abs(scrapes.value("placement_price_ratio", model="m") - 1 / (1 - busy)) < 1e-9
+    assert scrapes.value("placements_home_ratio", model="m") == 1.0
+    scrapes.now = 600.0
+    assert scrapes.value("prefill_utilisation_ratio", model="m") < 0.01
