@@ -73,15 +73,12 @@ def _time(row: _Row) -> float:
 
 
 def _range_numbers(line: Line) -> list[int]:
+    pairs = line.list_of("ranges")
     try:
-        ranges = [(first, first + count) for first, count in line.list_of("ranges")]
+        ranges = [(first, first + count) for first, count in pairs]
         # Counted before it is expanded: a trace may be anybody's.
-        count = sum(end - first for first, end in ranges)
-        return (
-            []
-            if count > MOST_TOKENS // BLOCK_TOKENS
-            else list(chain.from_iterable(range(first, end) for first, end in ranges))
-        )
+        if sum(end - first for first, end in ranges) <= MOST_TOKENS // BLOCK_TOKENS:
+            return list(chain.from_iterable(range(first, end) for first, end in ranges))
     except (TypeError, ValueError):
         raise line.error("`ranges` must be a list of [first id, count]") from None
     raise line.error("`ranges` lists more blocks than a prompt can have")

@@ -41,10 +41,8 @@ def trace_file(folder: Path) -> Path:
     """The trace among the files of a folder; TraceError where there is none or are several."""
     found = sorted(path for path in folder.glob("*trace*.jsonl*") if path.is_file())
     if len(found) != 1:
-        many = "several: " + ", ".join(path.name for path in found) if found else "none"
-        raise TraceError(
-            f"{folder}: a folder is read as RAGPulse's, with one file *trace*.jsonl in it; there is {many}"
-        )
+        there = ", ".join(path.name for path in found) or "none"
+        raise TraceError(f"{folder}: a folder is read as RAGPulse's, with one file *trace*.jsonl in it; found: {there}")
     return found[0]
 
 

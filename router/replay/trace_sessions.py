@@ -209,8 +209,9 @@ def _sessions(path: Path) -> Iterator[_Session]:
 
 
 def _call(line: Line) -> _Call:
+    pairs = line.list_of("h")
     try:
-        ranges = tuple((int(first), int(count)) for first, count in line.list_of("h"))
+        ranges = tuple((int(first), int(count)) for first, count in pairs)
     except (TypeError, ValueError):
         raise line.error("`h` must be a list of [first id, count]") from None
     if sum(count for _, count in ranges) > _MOST_RANGES_BLOCKS or any(count < 0 for _, count in ranges):
