@@ -35,12 +35,17 @@ class Accounts:
         clock: Callable[[], float],
         write_line: Callable[[RequestLine], None] | None = None,
         learn: Callable[[str, Prompt, int], None] | None = None,
+        record: Callable[[Bill, float], None] | None = None,
     ) -> None:
-        """`learn` is told model, prompt and the worker's count of its tokens, after each answer that has one."""
+        """`learn` is told model, prompt and the worker's count of its tokens, after each answer that has one.
+
+        `record` gets each bill when it is closed, and the time.
+        """
         self.metrics = metrics
         self.clock = clock
         self.write_line = write_line
         self.learn = learn
+        self.record = record
         self.open_bills = 0
 
     def open(self, request_id: str) -> Bill:
@@ -190,6 +195,8 @@ class Bill:
             self._count_tokens()
         if self._accounts.write_line is not None:
             self._accounts.write_line(self._line(now))
+        if self._accounts.record is not None:
+            self._accounts.record(self, now)
 
     def _tell_router(self, now: float) -> None:
         router, usage = self._router, self.usage

@@ -26,6 +26,7 @@ from gateway.metrics import Metrics
 from gateway.probes import Probes
 from gateway.prompts import Prompts
 from gateway.proxy import Proxy
+from gateway.record import Recorder
 from gateway.server import DataServer
 from gateway.serving import Serving, serving_facts
 from gateway.tenants import Tenants
@@ -74,6 +75,7 @@ class Gateway:
         self.probes = Probes(self.fleet, config.probes, clock)
         self.readiness = Readiness()
         self._watch = LoopWatch(self.metrics, clock)
+        self._recorder = Recorder(config.record, self.metrics, self.fleet.base_model) if config.record else None
         self._backends = static_backends(config.models, secrets.worker_keys)
         timeouts = config.timeouts
         self._upstream = Upstream(
@@ -126,7 +128,13 @@ class Gateway:
             routers=self.serving.router,
             fleet=self.fleet,
             attempts=Attempts(self.fleet, self._upstream, self.metrics, clock),
-            accounts=Accounts(self.metrics, clock, write_line, self.serving.learn),
+            accounts=Accounts(
+                self.metrics,
+                clock,
+                write_line,
+                self.serving.learn,
+                self._recorder.record if self._recorder is not None else None,
+            ),
             body_limit_bytes=self.config.limits.body_bytes,
         )
         return DataServer(proxy, self.fleet, self._upstream)
@@ -141,6 +149,8 @@ class Gateway:
             self.readiness.wait_for(what)
         self._know_labels()
         self._leave_last()
+        if self._recorder is not None:
+            await self._stack.enter_async_context(self._recorder)
         await self._stack.enter_async_context(self._watch)
         await self._stack.enter_async_context(self._admin)
         listen = self.config.listen

@@ -12,6 +12,7 @@ from gateway.addresses import is_loopback, parse_worker_url
 from gateway.config_source import Path, did_you_mean, json_path
 from gateway.discovery.static import listed_backends, static_backends
 from gateway.isolation import IsolationKind, parse_isolation
+from gateway.recording.files import is_recording
 from gateway.secrets import SecretError, check_salt_secret, read_key_digests, read_secret
 from gateway.settings import Config, Model, PolicySettings, TenantSettings
 from gateway.worker_state import ANY_MODEL
@@ -50,6 +51,7 @@ def find_mistakes(config: Config, environ: Mapping[str, str], secrets: Secrets) 
     yield from _workers(config, environ, secrets)
     yield from _tenants(config)
     yield from _keys(config, secrets)
+    yield from _record(config)
 
 
 def tokenizer_path(setting: str) -> FilePath:
@@ -178,6 +180,19 @@ def _open_tenants(config: Config) -> Iterator[Mistake]:
     if open_names and not is_loopback(config.listen.host):
         what = f"an open tenant while listening on {config.listen.host} lets anyone in"
         yield Mistake(("tenants", open_names[0], "open"), what, "listen on 127.0.0.1, or give the tenant keys")
+
+
+def _record(config: Config) -> Iterator[Mistake]:
+    if config.record is None:
+        return
+    path, place = FilePath(config.record.path), ("record", "path")
+    try:
+        if not path.parent.is_dir():
+            yield Mistake(place, f"there is no folder {path.parent}", "make it, or record elsewhere")
+        elif path.exists() and not is_recording(path):
+            yield Mistake(place, f"{path} is there and is no recording", "it would be moved away: name another file")
+    except OSError as error:
+        yield Mistake(place, f"{path}: {error.strerror or 'cannot be read'}")
 
 
 def _keys(config: Config, secrets: Secrets) -> Iterator[Mistake]:

@@ -110,6 +110,11 @@ class Metrics:
     )
     upstream_retries_total = counter("Requests sent on to another worker before their first byte.", "reason")
 
+    # The recording
+    recorded_requests_total = counter(
+        "Requests that came by the recording, by outcome: written, not_sampled, queue_full, write_failed.", "outcome"
+    )
+
     # The process
     event_loop_lag_seconds = histogram("How late the event loop woke a timer.", buckets=LAG_BUCKETS)
     build_info = gauge("Always 1; the labels say what runs.", "version", "python")

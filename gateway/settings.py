@@ -207,6 +207,25 @@ class Log(Section, frozen=True):
     ] = 1.0
 
 
+class Record(Section, frozen=True):
+    """What is written down for `homing replay`: times, lengths and salted block hashes, never text."""
+
+    path: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="File to write, gzipped if it ends in .gz; each gateway needs its own. What a start or a full "
+            "file finds there is moved to PATH.1 and so on.",
+        ),
+    ]
+    sample: Annotated[
+        Annotated[float, Meta(gt=0, le=1)],
+        Meta(description="Share of the traffic to record, by families of prompts that have a beginning in common."),
+    ] = 1.0
+    file_bytes: Annotated[Annotated[int, Meta(ge=4096)], Meta(description="About how large a file gets.")] = 256 * 2**20
+    files: Annotated[Count, Meta(description="How many files are kept, the one being written included.")] = 4
+
+
 class Config(Section, frozen=True, kw_only=True):
     """The whole file."""
 
@@ -229,3 +248,6 @@ class Config(Section, frozen=True, kw_only=True):
     limits: Limits = field(default_factory=Limits)
     probes: Probes = field(default_factory=Probes)
     log: Log = field(default_factory=Log)
+    record: Annotated[
+        Record | None, Meta(description="Records traffic for `homing replay`; nothing is recorded without it.")
+    ] = None
