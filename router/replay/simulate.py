@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
 from router.core import Prompt
-from router.replay.core import Chooser, Churn, EngineSettings, Outcome, Replayed, Trace, TraceRequest
+from router.replay.core import Chooser, Churn, EngineKind, EngineSettings, Outcome, Replayed, Trace, TraceRequest
 from router.replay.engine_a import PrefillThenDecode
+from router.replay.engine_b import ContinuousBatching
 from router.replay.worker import Job, Warmth, Worker
+
+_ENGINES: Mapping[EngineKind, type[Worker]] = {"A": PrefillThenDecode, "B": ContinuousBatching}
 
 
 def replay(
@@ -64,7 +67,7 @@ class _Replay:
         self.trace, self.chooser, self.settings = trace, chooser, settings
         self._agenda: list[tuple[float, int, Callable[[Any, float], None], Any]] = []
         self._planned = 0
-        self._shared = Warmth(settings.cache_blocks * settings.workers) if shared_cache else None
+        self._shared = Warmth(settings.cache_blocks * settings.workers, shared=True) if shared_cache else None
         self._ever: list[tuple[int, Worker]] = []
         self.fleet = _Fleet(settings, {number: self._worker(number) for number in range(settings.workers)})
         self._following = _following(trace) if trace.closed_loop else {}
@@ -131,7 +134,8 @@ class _Replay:
             self.chooser.left(change.worker, now)
 
     def _worker(self, number: int) -> Worker:
-        worker = PrefillThenDecode(self.settings, self._shared or Warmth(self.settings.cache_blocks), self)
+        warmth = self._shared or Warmth(self.settings.cache_blocks)
+        worker = _ENGINES[self.settings.kind](self.settings, warmth, self)
         self._ever.append((number, worker))
         return worker
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from router.core import Prompt
 from router.replay.cache import PinnedCache
@@ -15,10 +15,11 @@ from router.replay.core import EngineSettings, TraceRequest
 class Job:
     """One request on its way through a worker.
 
-    `estimated_tokens` are the uncached tokens that it was taken to have when it came, or has left.
+    `estimated_tokens` are the uncached tokens that it was taken to have when it came; in engine B, once it is begun,
+    those that are left.
     """
 
-    __slots__ = ("cached_tokens", "estimated_tokens", "first_token_at", "left_tokens", "request", "sent_at", "worker")
+    __slots__ = ("cached_tokens", "estimated_tokens", "first_token_at", "request", "sent_at", "worker")
 
     def __init__(self, request: TraceRequest, worker: int, sent_at: float) -> None:
         self.request = request
@@ -27,14 +28,13 @@ class Job:
         self.first_token_at = sent_at
         self.estimated_tokens = 0
         self.cached_tokens = 0
-        self.left_tokens = 0
 
 
 class Host(Protocol):
     """Whoever runs the workers: keeps the agenda, and hears of first tokens and ends."""
 
-    def later(self, at: float, action: Callable[[Job, float], None], job: Job) -> None:
-        """Call `action(job, at)` when it is that late."""
+    def later(self, at: float, action: Callable[[Any, float], None], about: Any) -> None:
+        """Call `action(about, at)` when it is that late."""
         ...
 
     def first_token(self, job: Job, now: float) -> None:
@@ -47,12 +47,16 @@ class Host(Protocol):
 
 
 class Warmth:
-    """A cache, and the blocks that requests which are not prefilled yet will put into it, with how many they are."""
+    """A cache, and the blocks that requests which are not prefilled yet will put into it, with how many they are.
 
-    __slots__ = ("cache", "coming")
+    `shared` says that several workers have it together.
+    """
 
-    def __init__(self, cache_blocks: int) -> None:
+    __slots__ = ("cache", "coming", "shared")
+
+    def __init__(self, cache_blocks: int, *, shared: bool = False) -> None:
         self.cache = PinnedCache(cache_blocks)
+        self.shared = shared
         self.coming: dict[bytes, int] = {}
 
     def expected(self, prompt: Prompt) -> int:
