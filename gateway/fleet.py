@@ -280,7 +280,7 @@ class Fleet:
     def _up(self, worker: Worker) -> None:
         worker.trouble = None
         if worker.state is not State.READY:
-            worker.state = State.READY
+            worker.state, worker.joined = State.READY, True
             worker.failures_in_a_row = 0
             self._tell(ChangeKind.UP, worker)
 

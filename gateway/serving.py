@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -18,6 +19,9 @@ from router.core import Prompt, PromptSource
 from router.normalise import FoldRules
 from router.router import Router
 from router.settings import RouterSettings
+
+RING_GATHER_SECONDS = 0.2
+"""Workers that come and go within it make one ring."""
 
 log = logging.getLogger("homing.serving")
 
@@ -71,7 +75,7 @@ class Serving:
         base = self._fleet.base_model(model)
         found = self._routers.get(base)
         if found is None:
-            found = self._routers[base] = Router(router_settings(self._settings(base)))
+            found = self._routers[base] = Router(self._router_settings(base))
         return found
 
     async def prepare(self, model: str, source: PromptSource, *, salt: str | None, rules: FoldRules) -> Prompt:
@@ -103,6 +107,9 @@ class Serving:
             }
             for model, loaded in self._loaded.items()
         }
+
+    def _router_settings(self, base: str) -> RouterSettings:
+        return replace(router_settings(self._settings(base)), ring_gather_seconds=RING_GATHER_SECONDS)
 
     def _settings(self, base: str) -> Model | None:
         return self._models.get(base) or self._models.get(ANY_MODEL)
@@ -136,6 +143,9 @@ class Serving:
         if change.kind in (ChangeKind.LEFT, ChangeKind.RESTARTED):
             for router in self._routers.values():
                 router.forget(worker.name)
+        elif change.kind is ChangeKind.JOINED:
+            for router in self._routers.values():
+                router.expect(worker.name, worker.backend.weight)
         elif change.kind is ChangeKind.UP:
             for model, loaded in list(self._loaded.items()):
                 if worker.serves(model) and self._fleet.block_tokens(model) != loaded.block_tokens:

@@ -89,7 +89,7 @@ class ProbeResult:
 
 
 class Worker:
-    """The live record of one backend. Only `Fleet` changes it."""
+    """The live record of one backend. Only `Fleet` changes it. `joined` says that it was ready at some time."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -99,6 +99,7 @@ class Worker:
         self.state = State.UNKNOWN
         self.trouble: str | None = "not probed yet"
         self.draining = False
+        self.joined = False
         self.in_flight = 0
         self.failures_in_a_row = 0
         self.silent_probes = 0
@@ -215,6 +216,7 @@ class Worker:
             waiting=None if waiting is None else int(waiting),
             adapters=frozenset(card.id for card in self.cards or () if card.parent is not None),
             weight=self.backend.weight,
+            joined=self.joined,
         )
 
     def _cache_blocks(self, facts: ServingFacts) -> int | None:

@@ -63,7 +63,8 @@ class WorkerView:
 
     `max_in_flight` None means no hard bound. `cache_blocks` is the worker's own word on its cache size,
     in routing blocks, where it gives one. `prefill_tokens_per_second` and `prefill_fixed_seconds` are
-    configured starting points; the router learns better ones. `waiting` is the worker's own queue length.
+    configured starting points; the router learns better ones. `waiting` is the worker's own queue length. `joined` is
+    False until the worker was ready for the first time: it is nobody's home before.
     """
 
     name: str
@@ -78,6 +79,7 @@ class WorkerView:
     waiting: int | None = None
     adapters: frozenset[str] = frozenset()
     weight: int = 1
+    joined: bool = True
 
     @property
     def admissible(self) -> bool:
@@ -104,7 +106,10 @@ class FleetView:
 
 
 class Candidate(NamedTuple):
-    """One worker's numbers in one placement; seconds are predictions, `score` is what was compared."""
+    """One worker's numbers in one placement; seconds are predictions, `score` is what was compared.
+
+    `known` says that the cached tokens come from the worker's own events, and are not only believed.
+    """
 
     worker: str
     inadmissible_because: str | None
@@ -113,6 +118,7 @@ class Candidate(NamedTuple):
     own_seconds: float
     decode_seconds: float
     score: float
+    known: bool = False
 
 
 @dataclass(frozen=True, slots=True)

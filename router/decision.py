@@ -47,7 +47,7 @@ def decide(
     ask: Ask, policy: Policy, roster: Roster, traffic: Traffic, settings: RouterSettings, now: float
 ) -> Placement:
     """Number the candidates and let the policy choose; worker None if nobody can be chosen."""
-    key = policy.key(_adaptive_key(ask, roster, traffic), ask.tenant, ask.session)
+    key = ring_key(ask, policy, roster, traffic)
     candidates = assess(
         ask.prompt,
         roster,
@@ -78,6 +78,11 @@ def decide(
     return Placement(ask.request_id, worker, reason, ask.policy, home, key, cached, seconds, candidates)
 
 
+def ring_key(ask: Ask, policy: Policy, roster: Roster, traffic: Traffic) -> bytes:
+    """What the ring is asked for."""
+    return policy.key(_adaptive_key(ask, roster, traffic), ask.tenant, ask.session)
+
+
 def hot_share(roster: Roster) -> float:
     """A prefix with at least this share of the requests is too popular to have one home."""
     return 1.0 / (2 * roster.serving)
@@ -93,6 +98,7 @@ def _adaptive_key(ask: Ask, roster: Roster, traffic: Traffic) -> bytes:
 
 def _slack_seconds(settings: RouterSettings, roster: Roster, home: str | None) -> float:
     """By how much the home may be worse: as told, else the time in which it prefills so many tokens."""
-    if settings.ring_slack_seconds is not None or home is None:
+    place = None if home is None else roster.position.get(home)
+    if settings.ring_slack_seconds is not None or place is None:
         return settings.ring_slack_seconds or 0.0
-    return settings.ring_slack_tokens * roster.states[roster.position[home]].rates.seconds_per_token
+    return settings.ring_slack_tokens * roster.states[place].rates.seconds_per_token

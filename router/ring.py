@@ -10,7 +10,7 @@ workers that stay.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from uhashring import HashRing
 from xxhash import xxh3_64_intdigest
@@ -38,13 +38,22 @@ class Ring:
 
     __slots__ = ("_order", "_owners", "_positions", "points", "weights")
 
-    def __init__(self, weights: Mapping[str, int], points: int = POINTS_PER_WORKER) -> None:
+    def __init__(
+        self,
+        weights: Mapping[str, int],
+        points: int = POINTS_PER_WORKER,
+        laid_out: Callable[[str, int, int], Sequence[int]] | None = None,
+    ) -> None:
+        """`laid_out` gives a worker's points by name, weight and `points`, if they were laid out before."""
         self.weights: Mapping[str, int] = {name: _checked(name, weights[name]) for name in sorted(weights)}
         self.points = points
-        laid = _lay_out({name: weight for name, weight in self.weights.items() if weight}, points)
-        self._positions = [position for position, _ in laid]
-        self._owners = [owner for _, owner in laid]
         self._order = tuple(name for name, weight in self.weights.items() if weight)
+        owners: dict[int, str] = {}
+        for name in self._order:
+            # The last writer owns a shared point: sorted names make that the greater one, in any order of arrival.
+            owners.update(dict.fromkeys((laid_out or lay_out)(name, self.weights[name], points), name))
+        self._positions = sorted(owners)
+        self._owners = [owners[position] for position in self._positions]
 
     def __len__(self) -> int:
         """How many workers can be a home."""
@@ -86,10 +95,10 @@ class Ring:
             raise AssertionError("a point of the ring belongs to no member")
 
 
-def _lay_out(weights: dict[str, int], points: int) -> list[tuple[int, str]]:
-    # The last writer owns a shared point: sorted names make that the greater one, whatever the order of arrival.
-    laid: list[tuple[int, str]] = HashRing(weights, hash_fn=ring_position, vnodes=points).get_points()
-    return laid
+def lay_out(name: str, weight: int, points: int = POINTS_PER_WORKER) -> list[int]:
+    """Where one worker's points lie: most of what a ring costs, and it depends on nobody else."""
+    laid: list[tuple[int, str]] = HashRing({name: weight}, hash_fn=ring_position, vnodes=points).get_points()
+    return [position for position, _ in laid]
 
 
 def _checked(name: str, weight: int) -> int:

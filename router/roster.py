@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from math import inf
 from operator import attrgetter
 from typing import NamedTuple
 
 from router.core import FleetView, WorkerView
 from router.rates import settle_rates
-from router.ring import Ring
+from router.ring import Ring, lay_out
 from router.worker_state import WorkerState
 
 _RINGS_KEPT = 8
 """A worker that flaps brings back a ring that was built before."""
 
+_POINTS_KEPT = 512
+"""Workers whose points are remembered, about 12 KB each, so that a ring is put together and not computed."""
 
 _LASTING = attrgetter(
-    "name", "weight", "draining", "ready", "cache_blocks", "prefill_tokens_per_second", "prefill_fixed_seconds"
-)
+    "name", "weight", "draining", "ready", "joined", "cache_blocks", "prefill_tokens_per_second",
+    "prefill_fixed_seconds",
+)  # fmt: skip
 """What a roster depends on; everything else of a view changes from request to request."""
 
 
@@ -39,11 +43,16 @@ class Roster(NamedTuple):
 class Members:
     """Worker states by name, and the rings over those who may be a home.
 
-    Workers that are not ready stay on the ring (their keys must not move for a failed probe); draining ones leave it.
+    Workers that are not ready stay on the ring (their keys must not move for a failed probe); draining ones leave it,
+    and those that were never ready are not on it yet. What changes within `gather_seconds` makes one ring, until which
+    the old one serves: it may name workers that have left, and they are passed over.
     """
 
-    def __init__(self, points_per_worker: int) -> None:
+    def __init__(self, points_per_worker: int, gather_seconds: float = 0.0) -> None:
         self.states: dict[str, WorkerState] = {}
+        self._gather_seconds = gather_seconds
+        self._ring_due_at = inf
+        self._laid_out: OrderedDict[tuple[str, int], Sequence[int]] = OrderedDict()
         self._absent_since: dict[str, float] = {}
         self._points = points_per_worker
         self._rings: OrderedDict[frozenset[tuple[str, int]], Ring] = OrderedDict()
@@ -55,11 +64,13 @@ class Members:
         """The latest fleet that was asked about."""
         return self._roster
 
-    def roster_of(self, fleet: FleetView) -> Roster:
-        """`fleet` with its states and its ring; built again only where more than counts has changed."""
+    def roster_of(self, fleet: FleetView, now: float = inf) -> Roster:
+        """`fleet` with its states and its ring at `now`; built again only where more than counts has changed."""
+        if now >= self._ring_due_at:
+            self._stale = True
         if self._stale or fleet.workers is not self._roster.views:
             if self._stale or not _alike(self._roster.views, fleet.workers):
-                self._roster, self._stale = self._build(fleet), False
+                self._roster, self._stale = self._build(fleet, now), False
             else:
                 self._roster = self._roster._replace(views=fleet.workers)
         return self._roster
@@ -70,6 +81,10 @@ class Members:
         if state is None:
             state = self.states[worker] = WorkerState(worker)
         return state
+
+    def expect(self, worker: str, weight: int) -> None:
+        """Lay out the points of a worker that will join: 0.2 ms now, so that 64 of them need not stand still then."""
+        self._points_of(worker, weight, self._points)
 
     def settle_rates(self) -> None:
         """Some worker's rates were learned anew: let the fleet take over what its members have in common."""
@@ -87,7 +102,7 @@ class Members:
             self._absent_since.setdefault(name, now)
         return [name for name, since in self._absent_since.items() if now - since > seconds]
 
-    def _build(self, fleet: FleetView) -> Roster:
+    def _build(self, fleet: FleetView, now: float) -> Roster:
         views = fleet.workers
         position = {view.name: index for index, view in enumerate(views)}
         if len(position) != len(views):
@@ -100,16 +115,33 @@ class Members:
             for name in position:
                 self._absent_since.pop(name, None)
         serving = sum([view.ready and not view.draining for view in views])
-        return Roster(tuple(position), views, states, position, self._ring(views), max(1, serving))
+        return Roster(tuple(position), views, states, position, self._ring(views, now), max(1, serving))
 
-    def _ring(self, views: Sequence[WorkerView]) -> Ring:
-        members = frozenset([(view.name, view.weight) for view in views if not view.draining])
+    def _ring(self, views: Sequence[WorkerView], now: float) -> Ring:
+        members = frozenset([(view.name, view.weight) for view in views if view.joined and not view.draining])
         ring = self._rings.get(members)
+        if ring is None and len(self._roster.ring) and self._gathering(now):
+            return self._roster.ring
+        self._ring_due_at = inf
         if ring is None:
-            ring = self._rings[members] = Ring(dict(members), self._points)
+            ring = self._rings[members] = Ring(dict(members), self._points, self._points_of)
             if len(self._rings) > _RINGS_KEPT:
                 self._rings.popitem(last=False)
         return ring
+
+    def _gathering(self, now: float) -> bool:
+        """Whether more changes may come before the next ring; the first of them sets the time."""
+        if self._ring_due_at == inf:
+            self._ring_due_at = now + self._gather_seconds
+        return now < self._ring_due_at
+
+    def _points_of(self, worker: str, weight: int, points: int) -> Sequence[int]:
+        laid = self._laid_out.get((worker, weight))
+        if laid is None:
+            laid = self._laid_out[worker, weight] = lay_out(worker, weight, points)
+            if len(self._laid_out) > _POINTS_KEPT:
+                self._laid_out.popitem(last=False)
+        return laid
 
 
 def _alike(old: Sequence[WorkerView], new: Sequence[WorkerView]) -> bool:

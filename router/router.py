@@ -13,10 +13,12 @@ from router.belief import Report
 from router.core import NEWS_ENDED, NEWS_FIRST_TOKEN, NEWS_PLACED, FleetView, News, Placement, Prompt
 from router.decision import Ask, Traffic, decide, hot_share
 from router.flights import Flights
+from router.knowledge import Knowledge
 from router.policy import POLICIES, Policy
 from router.roster import Members
 from router.settings import RouterSettings
 from router.statistics import PredictionError, RouterStatistics, Tally, worker_statistics
+from router.warming import Warming
 from router.worker_state import InFlight, heard_flight
 
 _LEAST_TOKENS_FOR_A_GAP = 16
@@ -38,11 +40,12 @@ class Router:
         self._tell = tell
         self._policies: dict[str, Policy] = {name: policy() for name, policy in POLICIES.items()}
         self._policy(self.settings.policy)
-        self._members = Members(self.settings.points_per_worker)
+        self._members = Members(self.settings.points_per_worker, self.settings.ring_gather_seconds)
         self._flights = Flights(self._members, self.settings)
         self._traffic = Traffic(self.settings)
         self._tally = Tally()
         self._latest = 0.0
+        self.warming = Warming(self._members, self._flights, self._traffic, tell)
 
     def place(
         self,
@@ -115,6 +118,7 @@ class Router:
         tokens scale its cached tokens to the router's count, which differ where bytes stand in for a tokeniser.
         """
         self._latest = max(self._latest, now)
+        self._flights.answered(request_id)
         flight = self._flights.leave(request_id, now)
         self._tell_of(NEWS_ENDED, request_id)
         if flight is None or flight.remote:
@@ -145,15 +149,40 @@ class Router:
         elif news.kind == NEWS_ENDED:
             self._flights.leave(request_id, when)
         elif news.kind == NEWS_PLACED and not self._flights.holds(request_id, news.request_id):
-            self._members.state(news.worker).directory.insert(news.blocks)
+            self._members.state(news.worker).expect(request_id, news.blocks)
             flight = heard_flight(news, when)
             self._flights.enter(request_id, flight, when)
             self._traffic.utilisation.add(news.prefill_seconds, when)
+
+    def follow(self, worker: str, knowledge: Knowledge | None) -> None:
+        """Go by what events tell of `worker`, as long as that is trusted; to be said again when trust comes or goes.
+
+        None means that nobody follows its events. Whatever `forget` drops must be followed anew.
+        """
+        self._members.state(worker).follow(knowledge)
 
     def forget(self, worker: str) -> None:
         """A worker is gone or has restarted: nothing that was believed of it holds any more."""
         self._flights.forget_worker(worker, self._latest)
         self._members.forget(worker)
+
+    def home_of(
+        self,
+        prompt: Prompt,
+        fleet: FleetView,
+        now: float,
+        *,
+        tenant: str = "",
+        policy: str | None = None,
+        session: str | None = None,
+    ) -> str | None:
+        """The worker that the ring names for `prompt` now, without a placement; None when nobody is on the ring."""
+        ask = Ask(prompt, "", tenant, policy or self.settings.policy, session, None, frozenset())
+        return self.warming.home_of(ask, self._policy(ask.policy), fleet, now)
+
+    def expect(self, worker: str, weight: int) -> None:
+        """A worker will join: prepare for it, so that its joining costs the next placement little."""
+        self._members.expect(worker, weight)
 
     def stats(self, now: float | None = None) -> RouterStatistics:
         """A snapshot for metrics; `now` None means the latest time that this router was told."""
@@ -193,7 +222,7 @@ class Router:
         return policy
 
     def _decide(self, ask: Ask, fleet: FleetView, now: float) -> Placement:
-        policy, roster = self._policy(ask.policy), self._members.roster_of(fleet)
+        policy, roster = self._policy(ask.policy), self._members.roster_of(fleet, now)
         return decide(ask, policy, roster, self._traffic, self.settings, now)
 
     def _withdraw(self, request_id: str, now: float) -> bool:
@@ -210,7 +239,7 @@ class Router:
         if flight.first_token_at is not None and output_tokens >= _LEAST_TOKENS_FOR_A_GAP:
             context = (flight.decode_context_tokens + state.context_tokens + flight.prompt_tokens) / 2
             self._traffic.decode.observe(context, (now - flight.first_token_at) / (output_tokens - 1))
-        if cached_tokens is not None:
+        if cached_tokens is not None and not flight.known:
             state.correct(Report(flight.predicted_cached_tokens, cached_tokens, flight.block_tokens))
 
     def _tell_of(self, kind: str, request_id: str) -> None:
@@ -237,8 +266,9 @@ class Router:
             placed_at=now,
             alone=not state.queue and not roster.views[index].waiting,
             silent=not streams,
+            known=state.known,
         )
-        state.directory.insert(prompt.exact_blocks)
+        state.expect(ask.request_id, prompt.exact_blocks)
         self._flights.enter(ask.request_id, flight, now)
         if self._tell is not None:
             blocks = prompt.exact_blocks

@@ -14,6 +14,7 @@ class RouterSettings:
 
     `ring_slack_seconds` is by how much another worker must be better before a request leaves home; None means the
     time in which the home prefills `ring_slack_tokens`. `ring_patience_seconds` is the same for the policy `ring`.
+    Changes of the fleet within `ring_gather_seconds` make one ring.
     `decode_weight` is γ, `price_limit` the most that α may be. `learn` False keeps configured rates and cache sizes.
     `chwbl_factor` and `chwbl_floor` bound requests in flight per worker under the policy `chwbl`.
     `in_flight_age_seconds` is when a request whose end was never told is given up, `waiting_age_seconds` the same for
@@ -23,6 +24,7 @@ class RouterSettings:
     policy: str = "homing"
     seed: int = 0
     points_per_worker: int = POINTS_PER_WORKER
+    ring_gather_seconds: float = 0.0
     ring_slack_seconds: float | None = None
     ring_slack_tokens: int = 1000
     ring_patience_seconds: float = 0.5

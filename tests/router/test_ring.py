@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import router.ring
-from router.ring import Ring, ring_position
+from router.ring import Ring, lay_out, ring_position
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "data" / "golden" / "ring.json"
@@ -165,3 +165,11 @@ def test_a_weight_that_is_no_whole_number_is_refused_by_name(weight: object) -> 
 def test_names_of_any_script_have_a_place() -> None:
     """Worker names come from configuration: letters of any script, even broken ones, hash."""
     assert Ring({"работник": 1, "\udce9": 1}).home(b"key") in {"работник", "\udce9"}
+
+
+def test_points_that_were_laid_out_before_make_the_same_ring() -> None:
+    """A ring put together from kept points is the ring that would be computed, weights and ties included."""
+    weights = {"a": 1, "b": 3, "vllm-0": 1, "gone": 0}
+    kept = {(name, weight): lay_out(name, weight) for name, weight in weights.items() if weight}
+    keys = build_keys(500)
+    assert homes(Ring(weights, laid_out=lambda name, weight, _: kept[name, weight]), keys) == homes(Ring(weights), keys)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from statistics import median
 
 import pytest
 
+import router.roster
 from router.core import FleetView
+from router.ring import POINTS_PER_WORKER, Ring
 from router.roster import Members
 from tests.router.placement_builders import build_fleet
 
@@ -32,10 +37,12 @@ def test_counts_that_move_keep_the_ring_and_the_states() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "ring_workers", "serving"),
-    [({"draining": True}, 2, 2), ({"ready": False}, 3, 2), ({"weight": 0}, 2, 3), ({"name": "other"}, 3, 3)],
-)
+    [({"draining": True}, 2, 2), ({"ready": False}, 3, 2), ({"weight": 0}, 2, 3), ({"name": "other"}, 3, 3),
+     ({"ready": False, "joined": False}, 2, 2)],
+)  # fmt: skip
 def test_what_lasts_is_taken_over(changes: dict[str, object], ring_workers: int, serving: int) -> None:
-    """Draining leaves the ring; not ready stays on it, for a failed probe must not move keys."""
+    """Draining leaves the ring; not ready stays on it, for a failed probe must not move keys; G-06: but it must have
+    been ready once."""
     members, fleet = build_members(), build_fleet(3)
     members.roster_of(fleet)
     roster = members.roster_of(with_first(fleet, **changes))
@@ -76,3 +83,59 @@ def test_an_empty_fleet_is_a_fleet() -> None:
     """Nobody there: an empty ring, and no division by nobody."""
     roster = build_members().roster_of(FleetView(()))
     assert (len(roster.ring), roster.serving, roster.position) == (0, 1, {})
+
+
+def count_rings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the rings that are built from now on."""
+    built: list[int] = []
+
+    def build(weights: Mapping[str, int], *rest: object) -> Ring:
+        built.append(len(weights))
+        return Ring(weights, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(router.roster, "Ring", build)
+    return built
+
+
+def test_a_burst_of_changes_builds_one_ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fifty joiners within the time to gather, a placement between any two: one ring, when the time is over."""
+    members = Members(points_per_worker=16, gather_seconds=0.2)
+    members.roster_of(build_fleet(8), now=100.0)
+    built = count_rings(monkeypatch)
+    for joined in range(50):
+        roster = members.roster_of(build_fleet(9 + joined), now=200.0 + joined * 0.003)
+        assert (len(roster.views), len(roster.ring)) == (9 + joined, 8)
+    assert built == []
+    assert len(members.roster_of(build_fleet(58), now=200.2).ring) == 58
+    assert built == [58]
+
+
+def test_the_ring_follows_although_nothing_else_changes() -> None:
+    """The same view again, after the time: the ring is the new one."""
+    members = Members(points_per_worker=16, gather_seconds=0.2)
+    members.roster_of(build_fleet(2), now=0.0)
+    fleet = build_fleet(3)
+    assert len(members.roster_of(fleet, now=1.0).ring) == 2
+    assert len(members.roster_of(fleet, now=1.1).ring) == 2
+    assert len(members.roster_of(fleet, now=1.3).ring) == 3
+
+
+def test_the_first_ring_is_not_waited_for() -> None:
+    """A gateway that has just started has homes at once."""
+    assert len(Members(points_per_worker=16, gather_seconds=0.2).roster_of(build_fleet(3), now=0.0).ring) == 3
+
+
+def test_64_workers_join_without_a_stall() -> None:
+    """The points of each are laid out when it is heard of; the ring is then put together in a few milliseconds."""
+    members, fleet = Members(POINTS_PER_WORKER), build_fleet(64)
+    members.roster_of(build_fleet(2))
+    ahead = [cpu_milliseconds(lambda view=view: members.expect(view.name, 1)) for view in fleet.workers]
+    spent = cpu_milliseconds(lambda: members.roster_of(fleet))
+    assert median(ahead) < 2.0
+    assert spent < 25.0, "5 ms on a quiet machine (bench/scale.py)"
+
+
+def cpu_milliseconds(work: Callable[[], object]) -> float:
+    before = time.process_time()
+    work()
+    return (time.process_time() - before) * 1e3

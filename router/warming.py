@@ -1,0 +1,91 @@
+"""Filling a worker's cache ahead of its traffic: whose home a prompt has, who holds how much of it, what was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from router.core import NEWS_ENDED, NEWS_PLACED, FleetView, News, Prompt
+from router.decision import Ask, Traffic, ring_key
+from router.flights import Flights
+from router.policy import Policy
+from router.roster import Members
+from router.worker_state import InFlight, WorkerState
+
+
+class Warming:
+    """A router's side of prewarming; part of `Router`, with whom it shares all state.
+
+    What is sent to warm a cache is believed and waits in its worker's queue like a request that was placed, and other
+    replicas hear of it; it counts in no placement, no popularity and no utilisation, and nothing is learned from it.
+    """
+
+    def __init__(
+        self, members: Members, flights: Flights, traffic: Traffic, tell: Callable[[News], None] | None
+    ) -> None:
+        self._members = members
+        self._flights = flights
+        self._traffic = traffic
+        self._tell = tell
+
+    def home_of(self, ask: Ask, policy: Policy, fleet: FleetView, now: float) -> str | None:
+        """The worker that the ring names for a prompt now; nobody is numbered, so it costs a few µs."""
+        roster = self._members.roster_of(fleet, now)
+        return roster.ring.home(ring_key(ask, policy, roster, self._traffic))
+
+    def holdings(self, prompt: Prompt) -> Mapping[str, int]:
+        """How many tokens of a prompt each worker is believed to hold, of those who hold any."""
+        exact, block_tokens = prompt.exact_blocks, prompt.block_tokens
+        held = ((name, state.directory.match(exact)) for name, state in self._members.states.items())
+        return {name: min(blocks * block_tokens, prompt.tokens) for name, blocks in held if blocks}
+
+    def queue_seconds(self, worker: str, now: float) -> float:
+        """How long a request that is sent to `worker` now would wait for its prefill."""
+        state = self._members.states.get(worker)
+        return state.queue.wait(now) if state is not None else 0.0
+
+    def waiting(self, worker: str) -> int:
+        """Requests at `worker` that have not produced a first token, those sent to warm it included."""
+        state = self._members.states.get(worker)
+        return len(state.queue) if state is not None else 0
+
+    def seconds(self, prompt: Prompt, worker: str) -> float:
+        """How long `worker` would need to prefill what it lacks of a prompt."""
+        return _prefill_seconds(self._members.state(worker), prompt)
+
+    def begin(self, request_id: str, prompt: Prompt, worker: str, now: float, *, computes: bool = True) -> float:
+        """A prompt is being sent to `worker` for its cache's sake; returns the prefill seconds that it queues for.
+
+        With `computes` False its blocks come from another worker, and nothing waits for them. Each one ends once, by
+        `end`; `request_id` is in flight nowhere.
+        """
+        state = self._members.state(worker)
+        seconds = _prefill_seconds(state, prompt) if computes else 0.0
+        flight = InFlight(
+            worker=worker,
+            tenant="",
+            prompt_tokens=prompt.tokens,
+            block_tokens=prompt.block_tokens,
+            predicted_cached_tokens=0,
+            prefill_seconds=seconds,
+            predicted_seconds=seconds,
+            placed_at=now,
+            alone=False,
+            silent=True,
+        )
+        state.directory.insert(prompt.exact_blocks)
+        if computes:
+            self._flights.enter(request_id, flight, now)
+        if self._tell is not None:
+            self._tell(News(NEWS_PLACED, request_id, worker, prompt.exact_blocks, seconds, prompt.tokens, silent=True))
+        return seconds
+
+    def end(self, request_id: str, now: float) -> None:
+        """What was begun has ended, however."""
+        self._flights.leave(request_id, now)
+        if self._tell is not None:
+            self._tell(News(NEWS_ENDED, request_id, "", (), 0.0))
+
+
+def _prefill_seconds(state: WorkerState, prompt: Prompt) -> float:
+    missing = prompt.tokens - state.directory.match(prompt.exact_blocks) * prompt.block_tokens
+    return state.rates.fixed_seconds + max(1, missing) * state.rates.seconds_per_token

@@ -1,0 +1,85 @@
+"""Filling a cache ahead: it is believed and queued, other replicas hear of it, and no figure of traffic moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from router.core import News
+from router.router import Router
+from router.settings import RouterSettings
+from tests.router.placement_builders import build_fleet, build_prompt
+
+SETTINGS = RouterSettings(learn=False)
+
+
+def test_the_home_of_a_prompt_is_where_it_would_be_placed_on_a_quiet_fleet() -> None:
+    """The same key and the same ring as `place`."""
+    router, fleet = Router(SETTINGS), build_fleet(8)
+    for number in range(40):
+        prompt = build_prompt((f"text {number}", 6))
+        assert router.home_of(prompt, fleet, 0.0) == router.peek(prompt, fleet, 0.0).home
+
+
+def test_a_session_has_its_own_home() -> None:
+    """Under a policy that keeps sessions together, the home is the session's."""
+    router, fleet, prompt = Router(SETTINGS), build_fleet(8), build_prompt(("text", 6))
+    told = {"tenant": "a", "policy": "session", "session": "s"}
+    assert router.home_of(prompt, fleet, 0.0, **told) == router.peek(prompt, fleet, 0.0, **told).home
+    assert len({router.home_of(prompt, fleet, 0.0, **{**told, "session": str(n)}) for n in range(20)}) > 1
+
+
+def test_who_holds_how_much_is_told_in_tokens() -> None:
+    """Of those who hold anything; never more than the prompt."""
+    router, fleet = Router(SETTINGS), build_fleet(3)
+    prompt = build_prompt(("text", 6))
+    assert router.warming.holdings(prompt) == {}
+    worker = router.place(prompt, fleet, 0.0, request_id="r").worker
+    longer = build_prompt(("text", 9))
+    assert router.warming.holdings(longer) == {worker: 6 * prompt.block_tokens}
+
+
+def test_what_warms_waits_in_the_queue_and_is_believed() -> None:
+    """The next placement knows of both; when it has ended, only the belief stays."""
+    router, fleet, prompt = Router(SETTINGS), build_fleet(2), build_prompt(("text", 50))
+    expected = router.warming.seconds(prompt, "worker-1")
+    seconds = router.warming.begin("warm", prompt, "worker-1", 0.0)
+    assert seconds == pytest.approx(expected)
+    assert router.warming.queue_seconds("worker-1", 0.0) == pytest.approx(seconds)
+    assert router.warming.waiting("worker-1") == 1
+    router.warming.end("warm", 0.5)
+    assert router.warming.queue_seconds("worker-1", 0.5) == 0.0
+    assert router.peek(prompt, fleet, 0.5).candidates[1].cached_tokens > 0
+    router.check_integrity()
+
+
+def test_blocks_that_come_from_another_worker_wait_for_nobody() -> None:
+    """Believed, not queued."""
+    router, prompt = Router(SETTINGS), build_prompt(("text", 50))
+    assert router.warming.begin("warm", prompt, "worker-1", 0.0, computes=False) == 0.0
+    assert router.warming.waiting("worker-1") == 0
+    assert router.warming.holdings(prompt)["worker-1"] > 0
+    router.warming.end("warm", 0.0)
+
+
+def test_no_figure_of_traffic_moves() -> None:
+    """Placements, popularity, utilisation: as before."""
+    router, fleet = Router(SETTINGS), build_fleet(2)
+    router.place(build_prompt(("other", 3)), fleet, 0.0, request_id="r")
+    before = router.stats(1.0)
+    router.warming.begin("warm", build_prompt(("text", 50)), "worker-1", 1.0)
+    router.warming.end("warm", 1.0)
+    after = router.stats(1.0)
+    for name in ("placements", "placed", "utilisation", "price", "key_blocks_counted", "in_flight", "predictions"):
+        assert getattr(after, name) == getattr(before, name), name
+
+
+def test_other_replicas_hear_of_it() -> None:
+    """The placement with its blocks and its queue, then the end."""
+    told: list[News] = []
+    one, other, prompt = Router(SETTINGS, told.append), Router(SETTINGS), build_prompt(("text", 50))
+    one.warming.begin("warm", prompt, "worker-1", 0.0)
+    other.heard(told[0], 0.0)
+    assert other.warming.waiting("worker-1") == 1
+    assert other.warming.holdings(prompt) == one.warming.holdings(prompt)
+    one.warming.end("warm", 0.5)
+    assert [news.kind for news in told] == ["placed", "ended"]
