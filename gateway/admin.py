@@ -33,6 +33,7 @@ class Readiness:
 
     def __init__(self) -> None:
         self._waiting_for: dict[str, None] = {}
+        self._may_fail: dict[str, Callable[[], bool]] = {}
         self.draining = False
 
     def wait_for(self, what: str) -> None:
@@ -42,6 +43,15 @@ class Readiness:
     def done(self, what: str) -> None:
         """One thing less to wait for."""
         self._waiting_for.pop(what, None)
+
+    def may_miss(self, what: str, is_there: Callable[[], bool]) -> None:
+        """Something that makes the gateway better while `is_there`, and that it is ready without."""
+        self._may_fail[what] = is_there
+
+    @property
+    def degraded(self) -> tuple[str, ...]:
+        """What is missing though it is ready."""
+        return tuple(what for what, is_there in self._may_fail.items() if not is_there())
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -113,6 +123,7 @@ class Admin:
         body = {
             "ready": not reasons,
             "waiting_for": list(reasons),
+            "degraded": list(self._readiness.degraded),
             "workers_down": {worker.name: worker.trouble for worker in self._fleet.workers if worker.trouble},
             "workers": {worker.name: _worker(worker) for worker in self._fleet.workers},
             "models": self._serving.describe(),

@@ -29,6 +29,7 @@ from gateway.proxy import Proxy
 from gateway.record import Recorder
 from gateway.server import DataServer
 from gateway.serving import Serving, serving_facts
+from gateway.shared.sharing import Sharing
 from gateway.tenants import Tenants
 from gateway.upstream import Timeouts, Upstream
 from gateway.version import homing_version
@@ -70,7 +71,14 @@ class Gateway:
         self.fleet.on_change(log_change)
         self.tenants = Tenants(config.tenants, secrets.digests, secrets.salt_key)
         self.prompts = Prompts()
-        self.serving = Serving(config.models, self.fleet, self.prompts)
+        self.sharing = self._sharing(secrets, clock)
+        self.serving = Serving(
+            config.models,
+            self.fleet,
+            self.prompts,
+            self.sharing.make_router if self.sharing is not None else None,
+            self.sharing.loaded if self.sharing is not None else None,
+        )
         self.gauges = Gauges(self.metrics, self.fleet, self.serving.routers, clock)
         self.probes = Probes(self.fleet, config.probes, clock)
         self.readiness = Readiness()
@@ -139,6 +147,18 @@ class Gateway:
         )
         return DataServer(proxy, self.fleet, self._upstream)
 
+    def _sharing(self, secrets: Secrets, clock: Callable[[], float]) -> Sharing | None:
+        settings, url = self.config.redis, secrets.redis_url
+        if settings is None or url is None:
+            return None
+        return Sharing(settings, url, secrets.salt_key, self.fleet, self.metrics, clock)
+
+    async def _join(self, sharing: Sharing) -> None:
+        """Read what the other replicas know; without Redis, or when it takes too long, go on and read it later."""
+        self.readiness.may_miss("redis", lambda: sharing.joined)
+        await self._stack.enter_async_context(sharing)
+        await sharing.first_join()
+
     def _worker_routes(self, secrets: Secrets) -> WorkerRoutes:
         membership = Membership(self.fleet, self.config.models, secrets.worker_keys)
         return WorkerRoutes(membership, changes=self.config.listen.admin_changes)
@@ -164,6 +184,8 @@ class Gateway:
             )
         self.readiness.done(PROBED)
         await self.serving.load_all()
+        if self.sharing is not None:
+            await self._join(self.sharing)
         self.readiness.done(LOADED)
         self._stack.push_async_callback(self.server.stop, 0.0)
         self.api_port = await _listen(self.server.start, listen.host, listen.port)

@@ -15,6 +15,7 @@ from gateway.isolation import IsolationKind, parse_isolation
 from gateway.recording.files import is_recording
 from gateway.secrets import SecretError, check_salt_secret, read_key_digests, read_secret
 from gateway.settings import Config, Model, PolicySettings, TenantSettings
+from gateway.shared.address import read_redis_url
 from gateway.worker_state import ANY_MODEL
 from router.normalise import fold_rules
 from router.policy import POLICIES
@@ -35,12 +36,13 @@ class Secrets:
     """Every secret that the configuration refers to, as read at one moment. Never printed.
 
     `digests` are the key digests of each tenant, `salt_key` the salt secret in use, `worker_keys` the keys of workers
-    by their reference.
+    by their reference, `redis_url` where Redis is.
     """
 
     digests: dict[str, list[bytes]] = field(default_factory=dict, repr=False)
     salt_key: bytes | None = field(default=None, repr=False)
     worker_keys: dict[str, str] = field(default_factory=dict, repr=False)
+    redis_url: str | None = field(default=None, repr=False)
 
 
 def find_mistakes(config: Config, environ: Mapping[str, str], secrets: Secrets) -> Iterator[Mistake]:
@@ -52,6 +54,7 @@ def find_mistakes(config: Config, environ: Mapping[str, str], secrets: Secrets) 
     yield from _tenants(config)
     yield from _keys(config, secrets)
     yield from _record(config)
+    yield from _redis(config, environ, secrets)
 
 
 def tokenizer_path(setting: str) -> FilePath:
@@ -180,6 +183,14 @@ def _open_tenants(config: Config) -> Iterator[Mistake]:
     if open_names and not is_loopback(config.listen.host):
         what = f"an open tenant while listening on {config.listen.host} lets anyone in"
         yield Mistake(("tenants", open_names[0], "open"), what, "listen on 127.0.0.1, or give the tenant keys")
+
+
+def _redis(config: Config, environ: Mapping[str, str], secrets: Secrets) -> Iterator[Mistake]:
+    if config.redis is not None:
+        try:
+            secrets.redis_url = read_redis_url(config.redis.url, environ)
+        except SecretError as error:
+            yield Mistake(("redis", "url"), str(error))
 
 
 def _record(config: Config) -> Iterator[Mistake]:

@@ -115,6 +115,30 @@ class Metrics:
         "Requests that came by the recording, by outcome: written, not_sampled, queue_full, write_failed.", "outcome"
     )
 
+    # Replicas: what gateways on one Redis tell each other
+    replica_state = gauge(
+        "1 for the state this replica is in: joined, joining (reading what it missed) or alone; no series without "
+        "Redis.",
+        "state",
+    )
+    replicas_heard = gauge("Other replicas that gave a sign of life in the last seconds.")
+    news_published_total = counter("News of own requests taken by Redis (placed, first_token, ended).", "kind")
+    news_heard_total = counter("News of other replicas' requests that was applied.", "kind")
+    news_dropped_total = counter("News of own requests that was given up because too much of it waited.")
+    news_ignored_total = counter(
+        "Values and news in Redis that were not applied: malformed, oversized, forged (sealed with another secret) or "
+        "of another version; of a model or worker that this replica does not know alike; or repeated.",
+        "reason",
+    )
+    news_unresolved_total = counter(
+        "Placements heard whose chain could not be rebuilt; they count as load, not as cached blocks."
+    )
+    news_bytes_total = counter("Bytes of news sent to Redis (out) and read from it, our own too (in).", "direction")
+    news_lag_seconds = histogram(
+        "From making a batch to reading it back from Redis: how late the others hear.", buckets=LAG_BUCKETS
+    )
+    redis_errors_total = counter("Calls to Redis that failed or took too long, while joined.")
+
     # The process
     event_loop_lag_seconds = histogram("How late the event loop woke a timer.", buckets=LAG_BUCKETS)
     build_info = gauge("Always 1; the labels say what runs.", "version", "python")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from router.core import Prompt, PromptSource
 from router.normalise import FoldRules
 from router.router import Router
 from router.settings import RouterSettings
+from router.tokenise import LoadedModelText
 
 RING_GATHER_SECONDS = 0.2
 """Workers that come and go within it make one ring."""
@@ -40,8 +41,18 @@ class Serving:
     being served costs them nothing.
     """
 
-    def __init__(self, models: Mapping[str, Model], fleet: Fleet, prompts: Prompts) -> None:
+    def __init__(
+        self,
+        models: Mapping[str, Model],
+        fleet: Fleet,
+        prompts: Prompts,
+        make_router: Callable[[str, RouterSettings], Router] | None = None,
+        on_loaded: Callable[[str, LoadedModelText, int], None] | None = None,
+    ) -> None:
+        """`make_router` makes a model's router; `on_loaded` is told how its prompts are read: text, routing block."""
         self._models = models
+        self._make_router = make_router
+        self._on_loaded = on_loaded
         self._fleet = fleet
         self._prompts = prompts
         self._routers: dict[str, Router] = {}
@@ -75,7 +86,9 @@ class Serving:
         base = self._fleet.base_model(model)
         found = self._routers.get(base)
         if found is None:
-            found = self._routers[base] = Router(self._router_settings(base))
+            settings = self._router_settings(base)
+            found = self._make_router(base, settings) if self._make_router is not None else Router(settings)
+            self._routers[base] = found
         return found
 
     async def prepare(self, model: str, source: PromptSource, *, salt: str | None, rules: FoldRules) -> Prompt:
@@ -132,6 +145,9 @@ class Serving:
         register = partial(self._prompts.register, base, path, block_tokens, required=configured is not None)
         text = await asyncio.to_thread(register)
         self._loaded[base] = Loaded(block_tokens, text.tokeniser.name)
+        self.router(base)
+        if self._on_loaded is not None:
+            self._on_loaded(base, text, block_tokens)
         log.info("model is ready to be routed", extra={"fields": {"model": base, **self._loaded[base]._asdict()}})
 
     def _root(self, base: str) -> str | None:

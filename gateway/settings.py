@@ -226,6 +226,28 @@ class Record(Section, frozen=True):
     files: Annotated[Count, Meta(description="How many files are kept, the one being written included.")] = 4
 
 
+class Redis(Section, frozen=True):
+    """The Redis through which the replicas of a gateway act as one. It may go away: no request waits for it."""
+
+    url: Annotated[
+        str,
+        Meta(description="redis://HOST:PORT, rediss:// (TLS) or unix:///PATH; one with a password as env:NAME or "
+             "file:PATH."),
+    ]  # fmt: skip
+    name: Annotated[
+        Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]{1,64}$")],
+        Meta(description="Before every key in Redis; fleets that share one Redis need different ones."),
+    ] = "homing"
+    stream_bytes: Annotated[
+        Annotated[int, Meta(ge=2**20)],
+        Meta(description="About how much news Redis keeps for replicas that join: 16 bytes for each new block of 64 "
+             "tokens or more."),
+    ] = 32 * 2**20  # fmt: skip
+    start_seconds: Annotated[
+        Seconds, Meta(description="At start: how long /readyz waits until the others' news has been read.")
+    ] = 3.0
+
+
 class Config(Section, frozen=True, kw_only=True):
     """The whole file."""
 
@@ -248,6 +270,9 @@ class Config(Section, frozen=True, kw_only=True):
     limits: Limits = field(default_factory=Limits)
     probes: Probes = field(default_factory=Probes)
     log: Log = field(default_factory=Log)
+    redis: Annotated[
+        Redis | None, Meta(description="Lets replicas tell each other what they do; each goes by its own without it.")
+    ] = None
     record: Annotated[
         Record | None, Meta(description="Records traffic for `homing replay`; nothing is recorded without it.")
     ] = None

@@ -38,6 +38,7 @@ class Router:
     def __init__(self, settings: RouterSettings | None = None, tell: Callable[[News], None] | None = None) -> None:
         self.settings = settings or RouterSettings()
         self._tell = tell
+        self.alone = False
         self._policies: dict[str, Policy] = {name: policy() for name, policy in POLICIES.items()}
         self._policy(self.settings.policy)
         self._members = Members(self.settings.points_per_worker, self.settings.ring_gather_seconds)

@@ -1,0 +1,219 @@
+"""This replica among the others: joined while Redis is there, alone while it is not, and never in a request's way.
+
+Two loops run while joined. One adds a batch of news to the stream every few milliseconds while there is any; the other
+reads the stream, our own batches included, and so knows what everybody has heard. The third failure in a row ends
+both: from then on Redis is asked once a second, in the background, until it answers and what was missed is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final
+
+from gateway.metrics import Metrics
+from gateway.shared.link import Link, LinkError
+from gateway.shared.outbox import Outbox
+from gateway.shared.stream import Stream
+
+FLUSH_SECONDS: Final = 0.003
+"""News waits for more of it at most so long. With the pause between two reads: 5 ms."""
+
+READ_PAUSE_SECONDS: Final = 0.002
+READ_WAIT_SECONDS: Final = 0.5
+TICK_SECONDS: Final = 1.0
+TEND_EVERY_TICKS: Final = 5
+PROBE_SECONDS: Final = 1.0
+FAILURES_TO_ALONE: Final = 3
+FAILURE_PAUSE_SECONDS: Final = 0.01
+GOODBYE_SECONDS: Final = 0.1
+
+ALONE, JOINING, JOINED = "alone", "joining", "joined"
+STATES: Final = (ALONE, JOINING, JOINED)
+
+log = logging.getLogger("homing.shared")
+
+
+class Replicas:
+    """Runs as `async with`; `stream` says and hears, `link` carries. `on_state` is told whether it is joined."""
+
+    def __init__(
+        self,
+        link: Link,
+        outbox: Outbox,
+        stream: Stream,
+        metrics: Metrics,
+        something: asyncio.Event,
+        on_state: Callable[[bool], None],
+    ) -> None:
+        """`something` is set whenever there is news to tell."""
+        self._link = link
+        self._outbox = outbox
+        self._stream = stream
+        self._metrics = metrics
+        self._on_state = on_state
+        self._something = something
+        self._first_join = asyncio.Event()
+        self._failures = 0
+        self._ticks = 0
+        self._beat = False
+        self._told: str | None = None
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
+        self._show(ALONE)
+
+    async def __aenter__(self) -> Replicas:
+        self._tasks = (
+            asyncio.create_task(self._live(), name="replicas"),
+            asyncio.create_task(self._tick(), name="replicas tick"),
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        joined = self.state == JOINED
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if joined:
+            await self._say_goodbye()
+        await self._link.cut()
+
+    async def first_join(self, seconds: float) -> bool:
+        """Wait until what the others know has been read, at most so long; whether that came about."""
+        try:
+            await asyncio.wait_for(self._first_join.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    # The life of a replica
+
+    async def _live(self) -> None:
+        while True:
+            because = "an error"
+            try:
+                await self._take_part()
+            except LinkError as error:
+                because = str(error)
+            except Exception:
+                # Whatever Redis holds, requests go on; the entry that did it has been passed.
+                log.exception("reading news failed")
+            await self._link.cut()
+            self._enter(ALONE, because)
+            # Not cryptography: only so that replicas do not come back all at once.
+            await asyncio.sleep(PROBE_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311
+
+    async def _take_part(self) -> None:
+        self._failures = 0
+        self._stream.set_clock(await self._link.time())
+        self._enter(JOINING)
+        await self._catch_up()
+        self._outbox.tell_afresh()
+        self._enter(JOINED)
+        self._first_join.set()
+        self._something.set()
+        loops = [asyncio.create_task(self._publish()), asyncio.create_task(self._listen())]
+        try:
+            await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for loop in loops:
+                loop.cancel()
+            ends = await asyncio.gather(*loops, return_exceptions=True)
+        for end in ends:
+            if isinstance(end, Exception):
+                raise end
+
+    async def _catch_up(self) -> None:
+        while not self._stream.caught_up(await self._read(wait_seconds=0.0, late=True)):
+            pass
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                await self._read(wait_seconds=READ_WAIT_SECONDS, late=False)
+            except LinkError as error:
+                await self._failed(error)
+            else:
+                self._failures = 0
+                await asyncio.sleep(READ_PAUSE_SECONDS)
+
+    async def _read(self, *, wait_seconds: float, late: bool) -> int:
+        entries = await self._link.read(self._stream.after, wait_seconds)
+        for entry in entries:
+            self._stream.hear(entry, late=late)
+            if self._stream.long_at_it():
+                await asyncio.sleep(0)
+        return len(entries)
+
+    async def _publish(self) -> None:
+        while True:
+            await self._something.wait()
+            self._something.clear()
+            await asyncio.sleep(FLUSH_SECONDS)
+            try:
+                await self._flush()
+            except LinkError as error:
+                await self._failed(error)
+                self._something.set()
+            else:
+                self._failures = 0
+
+    async def _flush(self) -> None:
+        beat, self._beat = self._beat, False
+        while beat or len(self._outbox) or self._outbox.afresh:
+            beat = False
+            parcel = self._stream.parcel()
+            try:
+                value = self._stream.batch(parcel)
+                await self._link.add(value, self._stream.keep_entries)
+            except BaseException:
+                self._outbox.put_back(parcel)
+                raise
+            self._stream.sent(parcel, value)
+        if self._ticks >= TEND_EVERY_TICKS:
+            self._ticks = 0
+            self._stream.has_entries(await self._link.tend(self._stream.expire_seconds))
+
+    async def _failed(self, error: LinkError) -> None:
+        self._metrics.redis_errors_total.labels().inc()
+        self._failures += 1
+        if self._failures >= FAILURES_TO_ALONE:
+            raise error
+        await asyncio.sleep(FAILURE_PAUSE_SECONDS)
+
+    async def _tick(self) -> None:
+        """Each second: a sign of life, and whoever gave none for long is forgotten."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self._ticks += 1
+            if self.state != JOINING:
+                self._stream.sweep()
+            self._beat = True
+            self._something.set()
+
+    async def _say_goodbye(self) -> None:
+        try:
+            async with asyncio.timeout(GOODBYE_SECONDS):
+                await self._link.add(self._stream.goodbye(), self._stream.keep_entries)
+        except (LinkError, TimeoutError):
+            pass
+
+    def _enter(self, state: str, because: str = "") -> None:
+        self._show(state)
+        if state == JOINING or state == self._told:
+            return
+        self._told = state
+        self._on_state(state == JOINED)
+        if state == JOINED:
+            log.info("joined the other replicas", extra={"fields": {"replicas": self._stream.others}})
+        else:
+            log.warning("going on alone, without the other replicas", extra={"fields": {"because": because}})
+
+    def _show(self, state: str) -> None:
+        self.state = state
+        for each in STATES:
+            self._metrics.replica_state.labels(each).set(each == state)
