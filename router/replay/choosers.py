@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import cycle
 
 from xxhash import xxh3_64_intdigest
 
@@ -34,27 +36,32 @@ def router_chooser(
     news_delay_seconds: float | None = 0.0,
     seed: int = 1,
     worker_prefix: str = "worker",
+    probe_seconds: float | None = None,
 ) -> Chooser:
     """A policy of the product, in so many gateways; each request goes to one of them, by the seed.
 
     News reaches the others after `news_delay_seconds`; None means that nothing is shared. Workers are told to have the
     rates and the cache that they have; `learn` False keeps to that. The ring is laid by the workers' names, which
-    begin with `worker_prefix`.
+    begin with `worker_prefix`. With `probe_seconds`, every gateway asks every worker so often how many requests wait
+    there, each gateway at its own time.
     """
     if policy_name not in POLICIES:
         raise ValueError(f"no chooser is called {policy_name!r}; there are {', '.join([*POLICIES, *ALL_SEEING])}")
     router_settings = RouterSettings(policy=policy_name, learn=learn, seed=seed)
     routers = [Router(router_settings) for _ in range(gateways)]
-    return RouterChooser(routers, settings, news_delay_seconds, seed, worker_prefix)
+    if probe_seconds is None:
+        return RouterChooser(routers, settings, news_delay_seconds, seed, worker_prefix)
+    return ProbingChooser(routers, settings, news_delay_seconds, seed, worker_prefix, probe_seconds=probe_seconds)
 
 
 class _Gateway:
-    """A router, and the news that is on its way to it."""
+    """A router, what it sees of the fleet, and the news that is on its way to it."""
 
-    __slots__ = ("inbox", "router")
+    __slots__ = ("fleet", "inbox", "router")
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: Router, fleet: FleetView) -> None:
         self.router = router
+        self.fleet = fleet
         self.inbox: deque[tuple[float, News]] = deque()
 
     def at(self, now: float) -> Router:
@@ -77,19 +84,19 @@ class RouterChooser:
         seed: int = 1,
         worker_prefix: str = "worker",
     ) -> None:
-        self._gateways = [_Gateway(router) for router in routers]
         self._delay = news_delay_seconds if len(routers) > 1 else None
         self._seed = seed
         self._settings, self._prefix = settings, worker_prefix
         self._numbers: dict[str, int] = {}
         self._sent: dict[int, str] = {}
-        self._fleet = FleetView(tuple([self._view(number) for number in range(settings.workers)]))
+        fleet = FleetView(tuple([self._view(number) for number in range(settings.workers)]))
+        self._gateways = [_Gateway(router, fleet) for router in routers]
 
     def choose(self, request: TraceRequest, now: float, truth: Truth) -> int:  # noqa: ARG002
         """Where the router of the request's gateway places it."""
         gateway = self._gateway_of(request)
         placement = gateway.at(now).place(
-            request.prompt, self._fleet, now, request_id=str(request.number), session=str(request.session)
+            request.prompt, gateway.fleet, now, request_id=str(request.number), session=str(request.session)
         )
         if placement.worker is None:
             raise ValueError(f"request {request.number} was given to nobody: {placement.reason}")
@@ -118,12 +125,14 @@ class RouterChooser:
 
     def joined(self, worker: int, now: float) -> None:  # noqa: ARG002
         """All gateways see it at once."""
-        self._fleet = FleetView((*self._fleet.workers, self._view(worker)))
+        for gateway in self._gateways:
+            gateway.fleet = FleetView((*gateway.fleet.workers, self._view(worker)))
 
     def left(self, worker: int, now: float) -> None:  # noqa: ARG002
         """All gateways see it at once."""
         name = self._view(worker).name
-        self._fleet = FleetView(tuple([view for view in self._fleet.workers if view.name != name]))
+        for gateway in self._gateways:
+            gateway.fleet = FleetView(tuple([view for view in gateway.fleet.workers if view.name != name]))
 
     def _view(self, number: int) -> WorkerView:
         settings, name = self._settings, f"{self._prefix}-{number}"
@@ -150,3 +159,29 @@ class RouterChooser:
         for gateway in self._gateways:
             if gateway is not teller:
                 gateway.inbox.append((now + self._delay, news))
+
+
+class ProbingChooser(RouterChooser):
+    """Gateways that also ask the workers how many requests wait there, each gateway every `probe_seconds`."""
+
+    def __init__(
+        self,
+        routers: list[Router],
+        settings: EngineSettings,
+        news_delay_seconds: float | None = None,
+        seed: int = 1,
+        worker_prefix: str = "worker",
+        *,
+        probe_seconds: float = 1.0,
+    ) -> None:
+        super().__init__(routers, settings, news_delay_seconds, seed, worker_prefix)
+        self.probe_seconds = probe_seconds / len(routers)
+        self._turns = cycle(self._gateways)
+
+    def probed(self, now: float, truth: Truth) -> None:  # noqa: ARG002
+        """It is one gateway's turn to look."""
+        gateway = next(self._turns)
+        views = gateway.fleet.workers
+        gateway.fleet = FleetView(
+            tuple([replace(view, waiting=truth.waiting(self._numbers[view.name])) for view in views])
+        )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from router.core import Prompt
 
@@ -126,6 +126,17 @@ class Chooser(Protocol):
 
     def left(self, worker: int, now: float) -> None:
         """A worker gets nothing new any more; what it has, it ends."""
+        ...
+
+
+@runtime_checkable
+class Probing(Chooser, Protocol):
+    """A chooser that also looks at the workers every `probe_seconds`, whether or not a request comes."""
+
+    probe_seconds: float
+
+    def probed(self, now: float, truth: Truth) -> None:
+        """It is time to look."""
         ...
 
 

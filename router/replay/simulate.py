@@ -7,7 +7,17 @@ from heapq import heappop, heappush
 from typing import Any
 
 from router.core import Prompt
-from router.replay.core import Chooser, Churn, EngineKind, EngineSettings, Outcome, Replayed, Trace, TraceRequest
+from router.replay.core import (
+    Chooser,
+    Churn,
+    EngineKind,
+    EngineSettings,
+    Outcome,
+    Probing,
+    Replayed,
+    Trace,
+    TraceRequest,
+)
 from router.replay.engine_a import PrefillThenDecode
 from router.replay.engine_b import ContinuousBatching
 from router.replay.worker import Job, Warmth, Worker
@@ -72,7 +82,6 @@ class _Replay:
         self.fleet = _Fleet(settings, {number: self._worker(number) for number in range(settings.workers)})
         self._following = _following(trace) if trace.closed_loop else {}
         self._outcomes: dict[int, Outcome] = {}
-        self._now = 0.0
 
     def run(self, time_scale: float, churn: Sequence[Churn]) -> Replayed:
         """Send everything and see it through."""
@@ -82,6 +91,8 @@ class _Replay:
         for request in self.trace.requests:
             if request.number not in later_ones:
                 self.later(request.at_seconds * time_scale, self._arrive, request)
+        if isinstance(self.chooser, Probing):
+            self.later(0.0, self._probe, self.chooser)
         agenda, now = self._agenda, 0.0
         while agenda:
             now, _, action, about = heappop(agenda)
@@ -120,6 +131,11 @@ class _Replay:
         if number not in self.fleet.present:
             raise ValueError(f"request {request.number} was given to worker {number}, which is not present")
         self.fleet.workers[number].send(Job(request, number, now), now)
+
+    def _probe(self, prober: Probing, now: float) -> None:
+        prober.probed(now, self.fleet)
+        if self._agenda:
+            self.later(now + prober.probe_seconds, self._probe, prober)
 
     def _change(self, change: Churn, now: float) -> None:
         present = self.fleet.present
