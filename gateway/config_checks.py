@@ -12,9 +12,10 @@ from gateway.addresses import is_loopback, parse_worker_url
 from gateway.config_source import Path, did_you_mean, json_path
 from gateway.discovery.static import listed_backends, static_backends
 from gateway.isolation import IsolationKind, parse_isolation
+from gateway.placement_settings import PolicySettings
 from gateway.recording.files import is_recording
 from gateway.secrets import SecretError, check_salt_secret, read_key_digests, read_secret
-from gateway.settings import Config, Model, PolicySettings, TenantSettings
+from gateway.settings import Config, Model, TenantSettings
 from gateway.shared.address import read_redis_url
 from gateway.worker_state import ANY_MODEL
 from router.normalise import fold_rules

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 
-Seconds = Annotated[float, Meta(gt=0)]
-Port = Annotated[int, Meta(ge=0, le=65535)]
-Count = Annotated[int, Meta(ge=1)]
-
-
-class Section(Struct, frozen=True, forbid_unknown_fields=True):
-    """A mapping in the file; a field it does not know is an error."""
+from gateway.placement_settings import EventSettings, PolicySettings
+from gateway.settings_base import Count, Port, Seconds, Section
 
 
 class Listen(Section, frozen=True):
@@ -56,30 +51,6 @@ class Backends(Section, frozen=True):
     ]
 
 
-class PolicySettings(Section, frozen=True):
-    """A policy with its own numbers; what is left out keeps its measured default."""
-
-    name: Annotated[str, Meta(description="homing, ring, chwbl, session, least_loaded, round_robin or random.")] = (
-        "homing"
-    )
-    ring_slack_seconds: Annotated[
-        Annotated[float, Meta(ge=0)] | None,
-        Meta(description="homing: how much sooner another worker must answer before a prompt leaves its home; by "
-             "default the time to prefill 1,000 tokens."),
-    ] = None  # fmt: skip
-    ring_patience_seconds: Annotated[
-        Annotated[float, Meta(ge=0)], Meta(description="ring: the same for the policy that keeps strictly to the home.")
-    ] = 0.5
-    decode_weight: Annotated[
-        Annotated[float, Meta(ge=0)],
-        Meta(description="homing: what a second of slowed decoding counts against a second of waiting."),
-    ] = 0.15
-    chwbl_factor: Annotated[
-        Annotated[float, Meta(ge=1)],
-        Meta(description="chwbl: most requests at a worker, as a multiple of the fleet's mean."),
-    ] = 1.25
-
-
 class Model(Section, frozen=True):
     """One model and who serves it. The name `*` stands for every model that its workers list."""
 
@@ -101,6 +72,11 @@ class Model(Section, frozen=True):
         str | PolicySettings,
         Meta(description="How a worker is chosen: a policy's name, or a mapping with its numbers."),
     ] = "homing"
+    events: Annotated[
+        Literal["auto", "off"] | EventSettings,
+        Meta(description="Whether to follow the workers' KV events: auto (where a worker says that it publishes some), "
+             "off, or a mapping that says where."),
+    ] = "auto"  # fmt: skip
     max_in_flight: Annotated[
         Count | None, Meta(description="Most requests at one worker at a time; no bound by default.")
     ] = None
@@ -143,6 +119,9 @@ class TenantSettings(Section, frozen=True):
     max_prompt_tokens: Annotated[
         Count | None, Meta(description="Longest prompt in tokens; by default what the model takes.")
     ] = None
+    prewarm: Annotated[
+        bool, Meta(description="Lets the gateway keep its recent prompts in memory, to warm workers' caches with them.")
+    ] = True
     cache_partition: Annotated[
         str | None,
         Meta(
@@ -191,6 +170,27 @@ class Probes(Section, frozen=True):
     start_seconds: Annotated[
         Seconds, Meta(description="At start: how long /readyz waits for every worker's first probe.")
     ] = 10.0
+
+
+class Prewarm(Section, frozen=True):
+    """What is brought to a worker's cache before anybody asks (docs/operations.md)."""
+
+    enabled: Annotated[
+        bool, Meta(description="Keep recent prompts in memory, and fill the caches of workers that join with them.")
+    ] = True
+    budget_seconds: Annotated[
+        Annotated[float, Meta(ge=0)],
+        Meta(description="Most seconds of prefill that this gateway spends on one worker's warm-up; pulls cost none."),
+    ] = 30.0
+    deadline_seconds: Annotated[
+        Seconds, Meta(description="When a warm-up ends at the latest, and a draining worker's prefixes have moved.")
+    ] = 120.0
+    concurrency: Annotated[
+        Annotated[int, Meta(ge=1, le=4)], Meta(description="Prompts on their way to one worker at a time.")
+    ] = 1
+    store_bytes: Annotated[Count, Meta(description="Most memory for recent prompts.")] = 64 * 1024 * 1024
+    store_prompts: Annotated[Count, Meta(description="Most recent prompts.")] = 4096
+    store_seconds: Annotated[Seconds, Meta(description="How long a prompt is kept after it was last asked.")] = 900.0
 
 
 class Log(Section, frozen=True):
@@ -269,6 +269,7 @@ class Config(Section, frozen=True, kw_only=True):
     timeouts: Timeouts = field(default_factory=Timeouts)
     limits: Limits = field(default_factory=Limits)
     probes: Probes = field(default_factory=Probes)
+    prewarm: Prewarm = field(default_factory=Prewarm)
     log: Log = field(default_factory=Log)
     redis: Annotated[
         Redis | None, Meta(description="Lets replicas tell each other what they do; each goes by its own without it.")

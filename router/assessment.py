@@ -31,13 +31,13 @@ def assess(  # one loop over the workers, kept flat: it is most of what a placem
     exact, block_tokens, tokens = prompt.exact_blocks, prompt.block_tokens, prompt.tokens
     most_cached, outputs = max(0, tokens - 1), expected_output_tokens
     half_outputs, own_growth = outputs / 2, decode_growth * tokens
-    assessed = Candidates(roster.names, _reasons(roster.views, exclude))
+    assessed = Candidates(roster.names, _reasons(roster.views, exclude), [state.known for state in roster.states])
     add_cached, add_wait, add_own = assessed.cached_tokens.append, assessed.wait.append, assessed.own.append
     add_decode, add_load = assessed.decode.append, assessed.loads.append
     for view, state in zip(roster.views, roster.states, strict=True):
         rates, requests = state.rates, state.requests
         per_token = rates.seconds_per_token
-        cached = state.directory.match(exact) * block_tokens
+        cached = state.holds.match(exact) * block_tokens
         if cached > most_cached:
             cached = most_cached
         add_cached(cached)

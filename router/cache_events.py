@@ -19,14 +19,14 @@ MEDIA = {None: GPU, GPU: GPU, CPU: CPU, "CPU_PINNED": CPU, DISK: DISK, "DISK": D
 class Stored(NamedTuple):
     """Consecutive blocks of one chain can be found now.
 
-    `token_ids` has `block_tokens` tokens for each of `block_hashes`, or none at all where a tier tells only of blocks
-    that were told before. `parent` None: the chain starts here. `extra_keys` holds, per block, what beside the tokens
-    makes it what it is, as the worker lists it; None for a block without.
+    `tokens` are `block_tokens` for each of `block_hashes`, packed as little-endian u32, or none at all where a tier
+    tells only of blocks that were told before. `parent` None: the chain starts here. `extra_keys` holds, per block,
+    what beside the tokens makes it what it is, as the worker lists it; None for a block without.
     """
 
     block_hashes: Sequence[WorkerHash]
     parent: WorkerHash | None
-    token_ids: Sequence[int]
+    tokens: bytes
     block_tokens: int
     extra_keys: Sequence[Sequence[Any] | None] = ()
     adapter: str | None = None

@@ -12,14 +12,18 @@ class Candidates(Sequence[Candidate]):
     """Every worker's numbers in the order of the roster; reads like a sequence of `Candidate`.
 
     The columns are of one length. `scores` is set by the policy; nothing else changes after the assessment.
-    `loads` are requests in flight, `usable` the indices of those that may be chosen.
+    `known` says whose cached tokens are known and not believed, `loads` are requests in flight, `usable` the indices
+    of those that may be chosen.
     """
 
-    __slots__ = ("cached_tokens", "decode", "inadmissible", "loads", "own", "scores", "usable", "wait", "workers")
+    __slots__ = (
+        "cached_tokens", "decode", "inadmissible", "known", "loads", "own", "scores", "usable", "wait", "workers"
+    )  # fmt: skip
 
-    def __init__(self, workers: Sequence[str], inadmissible: Sequence[str | None]) -> None:
+    def __init__(self, workers: Sequence[str], inadmissible: Sequence[str | None], known: Sequence[bool]) -> None:
         self.workers = workers
         self.inadmissible = inadmissible
+        self.known = known
         self.cached_tokens: list[int] = []
         self.wait: list[float] = []
         self.own: list[float] = []
@@ -50,12 +54,13 @@ class Candidates(Sequence[Candidate]):
             self.own[index],
             self.decode[index],
             self.scores[index],
+            self.known[index],
         )
 
     def __iter__(self) -> Iterator[Candidate]:
         """All of them, built as they are asked for."""
-        columns = (self.workers, self.inadmissible, self.cached_tokens, self.wait, self.own, self.decode, self.scores)
-        return map(Candidate, *columns)
+        seconds = (self.wait, self.own, self.decode, self.scores)
+        return map(Candidate, self.workers, self.inadmissible, self.cached_tokens, *seconds, self.known)
 
     def __eq__(self, other: object) -> bool:
         """Equal numbers of equal workers, whatever holds them."""

@@ -49,6 +49,12 @@ class Flights:
             flight.decode_context_tokens = state.context_tokens
             state.queue.started(request_id, now)
 
+    def answered(self, request_id: str) -> None:
+        """A request is about to end well: its blocks were computed, whether or not a first token was seen."""
+        flight = self._flights.get(request_id)
+        if flight is not None:
+            flight.answered = True
+
     def leave(self, request_id: str, now: float) -> InFlight | None:
         """A request ended; None if it was not in flight."""
         flight = self._flights.pop(request_id, None)

@@ -76,15 +76,13 @@ class Knowledge:
         return held
 
     def apply(self, events: Sequence[CacheEvent], rank: int = 0) -> None:
-        """Carry out a batch that this rank told; ValueError as from `KnownBlocks.apply`."""
+        """Carry out a batch that this rank told."""
         cache = self._cache(rank)
-        try:
-            cache.apply(events)
-        finally:
-            if cache.arrived:
-                for last in cache.arrived:
-                    self._show(last)
-                cache.arrived.clear()
+        cache.apply(events)
+        if cache.arrived:
+            for last in cache.arrived:
+                self._show(last)
+            cache.arrived.clear()
 
     def clear(self, rank: int = 0) -> None:
         """Forget what this rank holds; what is on its way stays."""

@@ -17,7 +17,6 @@ from collections.abc import Container, Iterator, Sequence
 
 from router.blocks import TOKEN_BYTES, chain, seed
 from router.cache_events import DISK, GPU, MEDIA, CacheEvent, Removed, Stored, WorkerHash, read_extra
-from router.encoders import pack
 
 BOUND_BLOCKS = 262_144
 """Most blocks of one worker that are kept, about 80 MB; 4 million tokens in blocks of 16."""
@@ -84,23 +83,14 @@ class KnownBlocks:
         return held
 
     def apply(self, events: Sequence[CacheEvent]) -> None:
-        """Carry out the events of one batch, in order; one that makes no sense stops none of the others.
-
-        ValueError for a token id that is none, with everything else applied.
-        """
-        wrong: ValueError | None = None
+        """Carry out the events of one batch, in order."""
         for event in events:
-            try:
-                if isinstance(event, Stored):
-                    self._store(event)
-                elif isinstance(event, Removed):
-                    self._remove(event)
-                else:
-                    self.clear()
-            except ValueError as error:
-                wrong = error
-        if wrong is not None:
-            raise wrong
+            if isinstance(event, Stored):
+                self._store(event)
+            elif isinstance(event, Removed):
+                self._remove(event)
+            else:
+                self.clear()
 
     def clear(self) -> None:
         """Forget everything that is held."""
@@ -132,7 +122,7 @@ class KnownBlocks:
     def _store(self, event: Stored) -> None:
         tier = _TIERS[event.medium]
         self.stored_blocks += len(event.block_hashes)
-        if not event.token_ids:
+        if not event.tokens:
             self._store_again(event, tier)
         elif self.block_tokens % event.block_tokens:
             self.foreign_block_tokens = event.block_tokens
@@ -151,7 +141,7 @@ class KnownBlocks:
                 self._hold(key, block, tier, again=True)
 
     def _store_run(self, event: Stored, tier: int) -> None:
-        packed, step = pack(event.token_ids), event.block_tokens * TOKEN_BYTES
+        step = event.block_tokens * TOKEN_BYTES
         parent, at_start = event.parent, event.parent is None
         for index, key in enumerate(event.block_hashes):
             block = self._blocks.get(key)
@@ -159,7 +149,7 @@ class KnownBlocks:
                 if len(self._blocks) >= self.bound_blocks:
                     self.refused += len(event.block_hashes) - index
                     return
-                block = self._new(event, index, parent, packed[index * step : (index + 1) * step])
+                block = self._new(event, index, parent, event.tokens[index * step : (index + 1) * step])
                 self._blocks[key] = block
                 if parent is not None:
                     _adopt(self._blocks[parent], key)

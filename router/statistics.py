@@ -12,24 +12,32 @@ from router.worker_state import InFlight, WorkerState
 
 
 class PredictionError(NamedTuple):
-    """One answer's belief against the worker's word, in tokens and in routing blocks (positive: believed too much)."""
+    """One answer's prediction against the worker's word, in tokens and in routing blocks (positive: too much).
+
+    `known` says that it came from the worker's events, and not from belief.
+    """
 
     worker: str
     predicted_cached_tokens: int
     reported_cached_tokens: int
     error_blocks: float
+    known: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatistics:
     """One worker as the router sees it; evictions are of believed blocks, counted since the worker is known.
 
-    `observations` are of this worker's own prefill rate."""
+    `known_blocks` are the worker's own, as told by its events, and `known` says that placement goes by them.
+    `observations` are of this worker's own prefill rate.
+    """
 
     worker: str
     directory_blocks: int
     directory_bound_blocks: int
     directory_evicted_blocks: int
+    known: bool
+    known_blocks: int
     requests_in_flight: int
     context_tokens: int
     waiting_requests: int
@@ -95,7 +103,7 @@ class Tally:
         self.predicted_tokens += predicted
         self.reported_tokens += reported_cached_tokens
         error_blocks = (predicted - reported_cached_tokens) / flight.block_tokens
-        return PredictionError(flight.worker, predicted, reported_cached_tokens, error_blocks)
+        return PredictionError(flight.worker, predicted, reported_cached_tokens, error_blocks, flight.known)
 
 
 def worker_statistics(state: WorkerState, now: float) -> WorkerStatistics:
@@ -105,6 +113,8 @@ def worker_statistics(state: WorkerState, now: float) -> WorkerStatistics:
         directory_blocks=len(state.directory),
         directory_bound_blocks=state.directory.bound_blocks,
         directory_evicted_blocks=state.directory.evicted_blocks,
+        known=state.known,
+        known_blocks=0 if state.knowledge is None else len(state.knowledge),
         requests_in_flight=state.requests,
         context_tokens=state.context_tokens,
         waiting_requests=len(state.queue),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from router.belief import Belief, Report, Verdict
 from router.core import News, WorkerView
 from router.directory import Directory
+from router.knowledge import Knowledge
 from router.learning import RELEARN_EVERY
 from router.rates import WorkerRates
 from router.virtual_queue import VirtualQueue
@@ -21,7 +23,8 @@ class InFlight:
     """One request between placement and end.
 
     `decode_context_tokens` is the worker's context when the first token came. `remote` requests were placed by
-    another replica; `silent` ones answer all at once, so that nobody sees when their prefill ended. `alone` says that
+    another replica; `silent` ones answer all at once, so that nobody sees when their prefill ended. `known` says that
+    its cached tokens were predicted from the worker's events, `answered` that it ended well. `alone` says that
     nobody was waiting at the worker when it was placed, so that its time to first token is its own prefill and nothing
     else; `predicted_seconds` is what that time was expected to be, waiting included, of which `prefill_seconds` were
     its own.
@@ -38,6 +41,8 @@ class InFlight:
     alone: bool
     remote: bool = False
     silent: bool = False
+    known: bool = False
+    answered: bool = False
     first_token_at: float | None = None
     decode_context_tokens: int = 0
 
@@ -61,11 +66,17 @@ def heard_flight(news: News, now: float) -> InFlight:
 
 
 class WorkerState:
-    """Everything believed about one worker; `context_tokens` is over the `requests` in flight there."""
+    """Everything believed about one worker; `context_tokens` is over the `requests` in flight there.
 
-    __slots__ = ("_queued_since_alone", "belief", "context_tokens", "directory", "name", "queue", "rates", "requests")
+    `holds` is what placement goes by: the directory, or `knowledge` where there is some and it is trusted (`known`).
+    """
 
-    def __init__(self, name: str) -> None:
+    __slots__ = (
+        "_queued_since_alone", "belief", "context_tokens", "directory", "holds", "knowledge", "known", "name", "queue",
+        "rates", "requests",
+    )  # fmt: skip
+
+    def __init__(self, name: str, knowledge: Knowledge | None = None) -> None:
         self.name = name
         self.belief = Belief()
         self.directory = Directory(self.belief.bound_blocks)
@@ -74,6 +85,19 @@ class WorkerState:
         self._queued_since_alone = 0
         self.requests = 0
         self.context_tokens = 0
+        self.follow(knowledge)
+
+    def follow(self, knowledge: Knowledge | None) -> None:
+        """Take in what is known of the worker, or that it is trusted, or not, from now on."""
+        self.knowledge = knowledge
+        self.known = knowledge is not None and knowledge.trusted
+        self.holds: Directory | Knowledge = knowledge if knowledge is not None and self.known else self.directory
+
+    def expect(self, request_id: str, chain: Sequence[bytes]) -> None:
+        """The worker will hold `chain`, for this request. Belief is kept beside knowledge: a stream may fall silent."""
+        self.directory.insert(chain)
+        if self.knowledge is not None:
+            self.knowledge.sent(request_id, chain)
 
     def configure(self, view: WorkerView) -> bool:
         """Take over what the worker is said to be, where that has changed; what was learned stays otherwise.
@@ -99,6 +123,9 @@ class WorkerState:
         self.queue.remove(request_id, now)
         self.requests -= 1
         self.context_tokens -= flight.prompt_tokens
+        if self.knowledge is not None:
+            prefilled = flight.answered or flight.first_token_at is not None
+            self.knowledge.left(request_id, now, prefilled=prefilled)
 
     def learn_prefill(self, flight: InFlight, cached_tokens: int | None) -> bool:
         """Learn from an ended request's time to first token; True if this worker's own line was fitted again.

@@ -9,7 +9,7 @@ from tests.router.placement_builders import build_fleet, build_prompt, build_rou
 
 def build_candidates() -> Candidates:
     """Two workers: one that may serve, one that may not."""
-    candidates = Candidates(("one", "other"), [None, "draining"])
+    candidates = Candidates(("one", "other"), [None, "draining"], [True, False])
     for column in (candidates.cached_tokens, candidates.wait, candidates.own, candidates.decode, candidates.loads):
         column.extend([1, 2])
     candidates.scores, candidates.usable = [0.5, 0.25], [0]
@@ -19,7 +19,7 @@ def build_candidates() -> Candidates:
 def test_a_row_is_read_as_a_candidate() -> None:
     """By index, from the end, by slice and one after the other: the same rows."""
     candidates = build_candidates()
-    rows = [Candidate("one", None, 1, 1, 1, 1, 0.5), Candidate("other", "draining", 2, 2, 2, 2, 0.25)]
+    rows = [Candidate("one", None, 1, 1, 1, 1, 0.5, True), Candidate("other", "draining", 2, 2, 2, 2, 0.25)]
     assert list(candidates) == rows
     assert [candidates[0], candidates[-1]] == rows
     assert candidates[:2] == tuple(rows)
