@@ -30,6 +30,7 @@ COMMANDS: tuple[Subcommand, ...] = (
     Subcommand("worker", "gateway.commands.worker", "run the bundled worker (vLLM's flags)"),
     Subcommand("demo", "gateway.commands.demo", "show on this machine what affinity is worth"),
     Subcommand("explain", "gateway.commands.explain", "say how a request is keyed, folded and placed"),
+    Subcommand("replay", "gateway.commands.replay", "replay recorded traffic under other policies, workers, caches"),
     Subcommand("keys", "gateway.commands.keys", "mint or hash an API key"),
     Subcommand("schema", "gateway.commands.schema", "print the JSON Schema of the configuration"),
     Subcommand("version", "gateway.commands.version", "print what runs here"),

@@ -10,9 +10,19 @@ from router.replay.core import Trace
 from router.replay.trace_lines import TraceError, first_line
 from router.replay.trace_mooncake import load_published, load_ranges
 from router.replay.trace_ragpulse import load_ragpulse, trace_file
+from router.replay.trace_recorded import Recording, load_recorded, load_recording
 from router.replay.trace_sessions import agents
 
-__all__ = ["FORMATS", "TraceError", "agents", "first_requests", "load_trace"]
+__all__ = [
+    "FORMATS",
+    "Recording",
+    "TraceError",
+    "agents",
+    "first_requests",
+    "is_recorded",
+    "load_recording",
+    "load_trace",
+]
 
 
 class Format(NamedTuple):
@@ -24,6 +34,7 @@ class Format(NamedTuple):
 
 
 FORMATS = (
+    Format("a recording of the gateway", frozenset({"homing_recording", "sample"}), load_recorded),
     Format("coding-agent sessions", frozenset({"session", "tool_tokens", "system_tokens"}), agents),
     Format("Mooncake, as ranges", frozenset({"t", "in", "out", "ranges"}), load_ranges),
     Format("RAGPulse", frozenset({"timestamp", "output_length", "hash_ids", "session_id"}), load_ragpulse),
@@ -41,10 +52,20 @@ def load_trace(path: Path | str) -> Trace:
     path = Path(path)
     if path.is_dir():
         path = trace_file(path)
+    return format_of(path).load(path)
+
+
+def is_recorded(path: Path) -> bool:
+    """Whether the file there is a recording of the gateway; TraceError for one of no known format."""
+    return not path.is_dir() and format_of(path).load is load_recorded
+
+
+def format_of(path: Path) -> Format:
+    """The format of a file, by its first line."""
     line = first_line(path)
     for each in FORMATS:
         if each.fields <= line.row.keys():
-            return each.load(path)
+            return each
     known = "; ".join(f"{each.name} ({', '.join(sorted(each.fields))})" for each in FORMATS)
     raise line.error(f"the format is not known by its fields {', '.join(map(str, line.row))}; known are: {known}")
 
