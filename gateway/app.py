@@ -23,6 +23,7 @@ from gateway.logs import RequestLog
 from gateway.loop_watch import LoopWatch
 from gateway.membership import Membership
 from gateway.metrics import Metrics
+from gateway.prewarm.prewarmer import Prewarmer
 from gateway.probes import Probes
 from gateway.prompts import Prompts
 from gateway.proxy import Proxy
@@ -94,6 +95,7 @@ class Gateway:
                 timeouts.idle_seconds,
             )
         )
+        self.prewarmer = Prewarmer(config.prewarm, self.fleet, self.serving.router, self._upstream, self.metrics, clock)
         self.server = self._data_server(clock)
         self._admin = Admin(
             readiness=self.readiness,
@@ -144,6 +146,7 @@ class Gateway:
                 self._recorder.record if self._recorder is not None else None,
             ),
             body_limit_bytes=self.config.limits.body_bytes,
+            remember=self.prewarmer.remember,
         )
         return DataServer(proxy, self.fleet, self._upstream)
 
@@ -161,7 +164,7 @@ class Gateway:
 
     def _worker_routes(self, secrets: Secrets) -> WorkerRoutes:
         membership = Membership(self.fleet, self.config.models, secrets.worker_keys)
-        return WorkerRoutes(membership, changes=self.config.listen.admin_changes)
+        return WorkerRoutes(membership, changes=self.config.listen.admin_changes, warming=self.prewarmer)
 
     async def _start(self) -> None:
         """What answers questions comes first, what takes requests last; `_stack` undoes it in reverse."""
@@ -188,6 +191,7 @@ class Gateway:
             await self._join(self.sharing)
         self.readiness.done(LOADED)
         self._stack.push_async_callback(self.server.stop, 0.0)
+        await self._stack.enter_async_context(self.prewarmer)
         self.api_port = await _listen(self.server.start, listen.host, listen.port)
         self.readiness.done(LISTENING)
         self._say_what_runs()

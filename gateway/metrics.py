@@ -110,6 +110,21 @@ class Metrics:
     )
     upstream_retries_total = counter("Requests sent on to another worker before their first byte.", "reason")
 
+    # Prewarming: never counted as requests
+    prewarmed_prompts_total = counter(
+        "Prompts brought to a worker's cache before anybody asked, by how: pulled from another worker, or computed.",
+        "how",
+    )
+    prewarmed_tokens_total = counter("Tokens that the worker lacked of them, as believed.", "how")
+    prewarm_seconds_total = counter("Seconds of workers' prefill spent on it, as estimated.")
+    prewarm_skipped_total = counter(
+        "Prompts that were not brought, by reason: budget, deadline, failed, refused, gone (the worker left), "
+        "yielded (given up for a request that waited).",
+        "reason",
+    )
+    prewarm_kept_prompts = gauge("Recent prompts kept in memory for prewarming.")
+    prewarm_kept_bytes = gauge("Memory that they take.")
+
     # The recording
     recorded_requests_total = counter(
         "Requests that came by the recording, by outcome: written, not_sampled, queue_full, write_failed.", "outcome"

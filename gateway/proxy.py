@@ -35,7 +35,9 @@ class PreparesPrompts(Protocol):
 
 
 class Proxy:
-    """Takes a request from its bytes to its bill. `routers` gives the router of a model."""
+    """Takes a request from its bytes to its bill. `routers` gives the router of a model; `remember` is handed what was
+    answered well.
+    """
 
     def __init__(
         self,
@@ -48,6 +50,7 @@ class Proxy:
         accounts: Accounts,
         body_limit_bytes: int,
         body_seconds: float = BODY_SECONDS,
+        remember: Callable[[Job], None] | None = None,
     ) -> None:
         self._tenants = tenants
         self._prompts = prompts
@@ -57,6 +60,7 @@ class Proxy:
         self._accounts = accounts
         self._body_limit_bytes = body_limit_bytes
         self._body_seconds = body_seconds
+        self._remember = remember
         self._ids = map(f"{os.urandom(6).hex()}-{{:x}}".format, itertools.count(1))
 
     async def handle(self, request: BaseRequest, endpoint: Endpoint, answer: ClientAnswer) -> None:
@@ -74,6 +78,8 @@ class Proxy:
             bill.asked(call)
             job = await self._prepare(request, tenant, call, bill, shown_id)
             await self._attempts.run(job, answer, bill)
+            if bill.finished_well and self._remember is not None:
+                self._remember(job)
 
     def identify(self, request: BaseRequest) -> Tenant:
         """Whose request it is; raises `InvalidApiKey`."""

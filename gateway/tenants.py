@@ -18,7 +18,7 @@ class Tenant:
 
     `models` None means all. `key_fingerprint` is for logs ('' without a key). `debug_headers` allows asking which
     worker answered. `max_prompt_tokens` None means what the model takes. `cache_partition` is the share of the
-    workers' caches that pays for its requests.
+    workers' caches that pays for its requests. `prewarm` lets its recent prompts be kept in memory.
     """
 
     name: str
@@ -28,6 +28,7 @@ class Tenant:
     debug_headers: bool = False
     max_prompt_tokens: int | None = None
     cache_partition: str | None = None
+    prewarm: bool = True
     isolation: Isolation = SHARED
     key_fingerprint: str = ""
     key_digest: bytes = field(default=b"", repr=False)
@@ -83,6 +84,7 @@ def build_tenant(name: str, settings: TenantSettings, salt_key: bytes | None) ->
         debug_headers=settings.allow_debug_headers,
         max_prompt_tokens=settings.max_prompt_tokens,
         cache_partition=settings.cache_partition,
+        prewarm=settings.prewarm,
         isolation=parse_isolation(settings.isolation),
         salt_key=salt_key,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from router.core import NEWS_ENDED, NEWS_PLACED, FleetView, News, Prompt
 from router.decision import Ask, Traffic, ring_key
@@ -52,14 +52,13 @@ class Warming:
         """How long `worker` would need to prefill what it lacks of a prompt."""
         return _prefill_seconds(self._members.state(worker), prompt)
 
-    def begin(self, request_id: str, prompt: Prompt, worker: str, now: float, *, computes: bool = True) -> float:
-        """A prompt is being sent to `worker` for its cache's sake; returns the prefill seconds that it queues for.
+    def begin(self, request_id: str, prompt: Prompt, worker: str, now: float) -> float:
+        """`worker` is being sent a prompt for its cache's sake; returns the prefill seconds that it queues for.
 
-        With `computes` False its blocks come from another worker, and nothing waits for them. Each one ends once, by
-        `end`; `request_id` is in flight nowhere.
+        Each one ends once, by `end`; `request_id` is in flight nowhere. What it brings is believed when it is there.
         """
         state = self._members.state(worker)
-        seconds = _prefill_seconds(state, prompt) if computes else 0.0
+        seconds = _prefill_seconds(state, prompt)
         flight = InFlight(
             worker=worker,
             tenant="",
@@ -72,18 +71,32 @@ class Warming:
             alone=False,
             silent=True,
         )
-        state.directory.insert(prompt.exact_blocks)
-        if computes:
-            self._flights.enter(request_id, flight, now)
-        if self._tell is not None:
-            self._tell(News(NEWS_PLACED, request_id, worker, prompt.exact_blocks, seconds, prompt.tokens, silent=True))
+        self._flights.enter(request_id, flight, now)
+        self._tell_of(NEWS_PLACED, request_id, worker, (), seconds, prompt.tokens)
         return seconds
 
     def end(self, request_id: str, now: float) -> None:
         """What was begun has ended, however."""
         self._flights.leave(request_id, now)
+        self._tell_of(NEWS_ENDED, request_id)
+
+    def believe(self, request_id: str, prompt: Prompt, worker: str) -> None:
+        """`worker` holds all of a prompt now, by whatever way; `request_id` is new to the other replicas."""
+        self._members.state(worker).directory.insert(prompt.exact_blocks)
+        self._tell_of(NEWS_PLACED, request_id, worker, prompt.exact_blocks, 0.0, prompt.tokens)
+        self._tell_of(NEWS_ENDED, request_id)
+
+    def _tell_of(
+        self,
+        kind: str,
+        request_id: str,
+        worker: str = "",
+        blocks: Sequence[bytes] = (),
+        seconds: float = 0.0,
+        tokens: int = 0,
+    ) -> None:
         if self._tell is not None:
-            self._tell(News(NEWS_ENDED, request_id, "", (), 0.0))
+            self._tell(News(kind, request_id, worker, blocks, seconds, tokens, silent=True))
 
 
 def _prefill_seconds(state: WorkerState, prompt: Prompt) -> float:

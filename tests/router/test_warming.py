@@ -38,7 +38,7 @@ def test_who_holds_how_much_is_told_in_tokens() -> None:
     assert router.warming.holdings(longer) == {worker: 6 * prompt.block_tokens}
 
 
-def test_what_warms_waits_in_the_queue_and_is_believed() -> None:
+def test_what_warms_waits_in_the_queue_and_is_believed_when_it_is_there() -> None:
     """The next placement knows of both; when it has ended, only the belief stays."""
     router, fleet, prompt = Router(SETTINGS), build_fleet(2), build_prompt(("text", 50))
     expected = router.warming.seconds(prompt, "worker-1")
@@ -46,19 +46,21 @@ def test_what_warms_waits_in_the_queue_and_is_believed() -> None:
     assert seconds == pytest.approx(expected)
     assert router.warming.queue_seconds("worker-1", 0.0) == pytest.approx(seconds)
     assert router.warming.waiting("worker-1") == 1
+    assert router.warming.holdings(prompt) == {}
     router.warming.end("warm", 0.5)
+    router.warming.believe("warmed", prompt, "worker-1")
     assert router.warming.queue_seconds("worker-1", 0.5) == 0.0
     assert router.peek(prompt, fleet, 0.5).candidates[1].cached_tokens > 0
     router.check_integrity()
 
 
-def test_blocks_that_come_from_another_worker_wait_for_nobody() -> None:
-    """Believed, not queued."""
+def test_what_was_broken_off_is_not_believed() -> None:
+    """Nobody knows how far it came."""
     router, prompt = Router(SETTINGS), build_prompt(("text", 50))
-    assert router.warming.begin("warm", prompt, "worker-1", 0.0, computes=False) == 0.0
+    router.warming.begin("warm", prompt, "worker-1", 0.0)
+    router.warming.end("warm", 0.1)
+    assert router.warming.holdings(prompt) == {}
     assert router.warming.waiting("worker-1") == 0
-    assert router.warming.holdings(prompt)["worker-1"] > 0
-    router.warming.end("warm", 0.0)
 
 
 def test_no_figure_of_traffic_moves() -> None:
@@ -68,18 +70,22 @@ def test_no_figure_of_traffic_moves() -> None:
     before = router.stats(1.0)
     router.warming.begin("warm", build_prompt(("text", 50)), "worker-1", 1.0)
     router.warming.end("warm", 1.0)
+    router.warming.believe("warmed", build_prompt(("text", 50)), "worker-1")
     after = router.stats(1.0)
     for name in ("placements", "placed", "utilisation", "price", "key_blocks_counted", "in_flight", "predictions"):
         assert getattr(after, name) == getattr(before, name), name
 
 
 def test_other_replicas_hear_of_it() -> None:
-    """The placement with its blocks and its queue, then the end."""
+    """The queue while it is under way, the blocks when they are there."""
     told: list[News] = []
     one, other, prompt = Router(SETTINGS, told.append), Router(SETTINGS), build_prompt(("text", 50))
     one.warming.begin("warm", prompt, "worker-1", 0.0)
     other.heard(told[0], 0.0)
     assert other.warming.waiting("worker-1") == 1
-    assert other.warming.holdings(prompt) == one.warming.holdings(prompt)
     one.warming.end("warm", 0.5)
-    assert [news.kind for news in told] == ["placed", "ended"]
+    one.warming.believe("warmed", prompt, "worker-1")
+    for news in told[2:]:
+        other.heard(news, 0.5)
+    assert other.warming.holdings(prompt) == one.warming.holdings(prompt) != {}
+    assert [news.kind for news in told] == ["placed", "ended", "placed", "ended"]
