@@ -6,14 +6,15 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gateway.cli import MISUSE, PROBLEMS, WELL, CommandError
 from gateway.config_source import did_you_mean
 from gateway.replay.arguments import DEFAULT_LOAD, OWN_PACE, add_arguments
-from gateway.replay.desk import POLICY_NAMES, Gateways, Loaded, Setup, Source, load
-from gateway.replay.picture import INSTALL, NoPicture, check_drawable, draw
+from gateway.replay.desk import POLICY_NAMES, Gateways, Loaded, Result, Setup, Source, load
+from gateway.replay.picture import NoPicture, check_drawable, draw
 from gateway.replay.plan import BASELINES, Pace, Plan, Points, own_requests_per_second
 from gateway.replay.processes import Processes, ReplayFailed
 from gateway.replay.report import table, told_policies
@@ -34,14 +35,14 @@ def run(arguments: argparse.Namespace) -> int:
     policies = _policies(arguments.policy)
     try:
         if arguments.png is not None:
-            check_drawable()
+            check_drawable(arguments.png)
         loaded = load(Source(arguments.trace, arguments.model, arguments.limit))
         _check(arguments, loaded)
         return _replay(arguments, loaded, policies)
     except TraceError as error:
         raise CommandError(str(error), then=MORE, code=MISUSE) from None
     except NoPicture as error:
-        raise CommandError(str(error), then=INSTALL, code=MISUSE) from None
+        raise CommandError(f"--png: {error}", code=MISUSE) from None
     except ReplayFailed as error:
         raise CommandError(str(error), code=PROBLEMS) from None
 
@@ -54,18 +55,25 @@ def _replay(arguments: argparse.Namespace, loaded: Loaded, policies: list[str]) 
         _progress(_introduction(loaded))
         pace = _pace(arguments, loaded, plan)
         results = plan.policies([*policies, *baselines], pace, setup.engine.cache_blocks)
+        _show(_told(arguments, loaded, setup, pace, results), policies[0], as_json=arguments.json)
         if arguments.png is not None:
-            points = plan.sweep(policies, pace, setup.engine.cache_blocks)
-            _draw(points, arguments.png, pace)
+            _draw(plan.sweep(policies, pace, setup.engine.cache_blocks), arguments.png, pace)
+    return WELL
+
+
+def _told(
+    arguments: argparse.Namespace, loaded: Loaded, setup: Setup, pace: Pace, results: Mapping[str, Result]
+) -> dict[str, Any]:
+    """Everything that is printed, as JSON has it."""
+    policies = _policies(arguments.policy)
     told = {
         "parameters": _parameters(arguments, loaded, setup, pace),
         "policies": told_policies({name: results[name] for name in policies}),
     }
     if loaded.recording is not None:
         told["recorded"] = recorded_figures(loaded)
-        told["prefill"] = prefills(loaded, {name: results[name] for name in (*baselines, *policies)}, setup.engine)
-    _show(told, policies[0], as_json=arguments.json)
-    return WELL
+        told["prefill"] = prefills(loaded, {name: results[name] for name in (*BASELINES, *policies)}, setup.engine)
+    return told
 
 
 def _policies(words: str) -> list[str]:

@@ -64,7 +64,9 @@ class Job(NamedTuple):
     time_scale: float = 0.0
 
     def __str__(self) -> str:
-        return self.policy or f"what least_loaded sustains with {self.cache_blocks} blocks"
+        if self.policy is None:
+            return f"what least_loaded sustains with {self.cache_blocks} blocks"
+        return f"{self.policy} with {self.cache_blocks} blocks, times x {self.time_scale:.3g}"
 
 
 class Result(NamedTuple):

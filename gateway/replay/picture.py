@@ -14,12 +14,16 @@ DOTS_PER_INCH: Final = 120
 
 
 class NoPicture(Exception):
-    """matplotlib is not here."""
+    """There is no way to draw; the message says what would put it right."""
 
 
-def check_drawable() -> None:
-    """Raises NoPicture while nothing has been replayed yet."""
-    _matplotlib("matplotlib.figure")
+def check_drawable(path: Path) -> None:
+    """Raises NoPicture for what would stand in the way of drawing to `path`, before anything is replayed."""
+    formats = _matplotlib("matplotlib.figure").Figure().canvas.get_supported_filetypes()
+    if path.suffix.removeprefix(".") not in formats:
+        raise NoPicture(f"{path}: pictures end in {', '.join(f'.{name}' for name in sorted(formats))}")
+    if not path.parent.is_dir():
+        raise NoPicture(f"{path}: there is no folder {path.parent}")
 
 
 def draw(points: Points, path: Path, load_name: str) -> None:
@@ -33,18 +37,20 @@ def draw(points: Points, path: Path, load_name: str) -> None:
     for name, by_cache in points.by_cache.items():
         shares = [100 * result.figures.token_hit_rate for result in by_cache.values() if result.figures is not None]
         caches.plot(list(by_cache), shares, marker="o", label=name)
-    _dress(loads, load_name, "mean TTFT, simulated s", y_log=True)
-    _dress(caches, "cache of each worker, blocks", "token hit rate, %", x_log=True)
+        caches.set_xscale("log")
+        caches.set_xticks(list(by_cache), [f"{blocks:,}" for blocks in by_cache], minor=False)
+        caches.minorticks_off()
+    loads.set_yscale("log")
+    loads.yaxis.set_major_formatter("{x:g}")
+    loads.yaxis.set_minor_formatter("{x:g}")
+    _dress(loads, load_name, "mean TTFT, simulated seconds")
+    _dress(caches, "cache of each worker, blocks", "token hit rate, %")
     figure.savefig(path, dpi=DOTS_PER_INCH)
 
 
-def _dress(axes: Any, x_name: str, y_name: str, *, x_log: bool = False, y_log: bool = False) -> None:
+def _dress(axes: Any, x_name: str, y_name: str) -> None:
     axes.set_xlabel(x_name)
     axes.set_ylabel(y_name)
-    if x_log:
-        axes.set_xscale("log", base=2)
-    if y_log:
-        axes.set_yscale("log")
     axes.grid(alpha=0.3)
     axes.legend()
 
@@ -53,4 +59,4 @@ def _matplotlib(module: str) -> Any:
     try:
         return import_module(module)
     except ImportError:
-        raise NoPicture("a picture needs matplotlib, which is not installed") from None
+        raise NoPicture(f"a picture needs matplotlib, which is not installed: {INSTALL}") from None
