@@ -11,7 +11,18 @@ from typing import Any
 
 from gateway.app import Gateway
 from gateway.config import load_secrets
-from gateway.settings import Backends, Config, Limits, Listen, Model, Probes, StaticBackend, TenantSettings, Timeouts
+from gateway.settings import (
+    Backends,
+    Config,
+    Limits,
+    Listen,
+    Model,
+    Probes,
+    Record,
+    StaticBackend,
+    TenantSettings,
+    Timeouts,
+)
 from tests.gateway.builders import ENVIRON, key_line
 from tests.gateway.scripted_worker import ScriptedWorker
 
@@ -200,6 +211,7 @@ async def running_gateway(
     body_bytes: int = 32 * 2**20,
     policy: str = "homing",
     probe_seconds: float = 0.5,
+    record: Record | None = None,
 ) -> AsyncIterator[Running]:
     """A gateway of the model `m` before these workers (or ports); timeouts in seconds."""
     ports = [worker if isinstance(worker, int) else worker.port for worker in workers]
@@ -220,6 +232,7 @@ async def running_gateway(
         ),
         limits=Limits(body_bytes=body_bytes),
         probes=Probes(interval_seconds=probe_seconds, start_seconds=2.0),
+        record=record,
     )
     async with Gateway(config, load_secrets(config, ENVIRON)) as gateway:
         yield Running(gateway)
