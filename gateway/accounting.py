@@ -213,7 +213,9 @@ class Bill:
             output_tokens=usage.completion_tokens if usage is not None else None,
         )
         if off is not None:
-            self._accounts.metrics.prediction_error_blocks.labels(self.model).observe(off.error_blocks)
+            self._accounts.metrics.prediction_error_blocks.labels(
+                self.model, "known" if off.known else "believed"
+            ).observe(off.error_blocks)
 
     def _count_tokens(self) -> None:
         accounts, placement, usage = self._accounts, self.placement, self.usage

@@ -183,6 +183,7 @@ def _worker(worker: Worker) -> dict[str, Any]:
         "state": worker.state.value,
         "draining": worker.draining,
         "in_flight": worker.in_flight,
+        "cache": "known" if worker.events is None else f"believed: {worker.events}",
         "models": [card.id for card in worker.cards or ()],
     }
 

@@ -17,6 +17,7 @@ from gateway.admin import Admin, Readiness
 from gateway.attempts import Attempts
 from gateway.config import Config, Secrets
 from gateway.discovery.static import static_backends
+from gateway.events.service import Events
 from gateway.fleet import Change, ChangeKind, Fleet
 from gateway.gauges import Gauges
 from gateway.logs import RequestLog
@@ -82,6 +83,9 @@ class Gateway:
         )
         self.gauges = Gauges(self.metrics, self.fleet, self.serving.routers, clock)
         self.probes = Probes(self.fleet, config.probes, clock)
+        self.events = Events(
+            config.models, self.fleet, self.serving, self.metrics, clock, config.probes.timeout_seconds
+        )
         self.readiness = Readiness()
         self._watch = LoopWatch(self.metrics, clock)
         self._recorder = Recorder(config.record, self.metrics, self.fleet.base_model) if config.record else None
@@ -186,7 +190,10 @@ class Gateway:
                 "some workers have not answered a probe", extra={"fields": {"workers": self.probes.not_looked_at}}
             )
         self.readiness.done(PROBED)
+        await self._stack.enter_async_context(self.events)
+        await self.events.ask_all()
         await self.serving.load_all()
+        await self.events.settled()
         if self.sharing is not None:
             await self._join(self.sharing)
         self.readiness.done(LOADED)

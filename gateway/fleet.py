@@ -19,6 +19,7 @@ from gateway.worker_state import (
     ServingFacts,
     State,
     Worker,
+    known_block_tokens,
     routing_block_tokens,
 )
 from router.core import FleetView
@@ -173,10 +174,11 @@ class Fleet:
                 worker.changed()
 
     def block_tokens(self, model: str) -> int:
-        """The routing block of a model: from the configuration, else from its workers, else for blocks of 16."""
+        """A model's routing block: its workers' own where they publish events, else as configured, as said, or 64."""
         configured = self.facts(model).worker_block_tokens
         said = (worker.figures.block_tokens for worker in self._serving(model) if worker.figures)
-        return routing_block_tokens(configured or max((size for size in said if size), default=None))
+        said_or_configured = configured or max((size for size in said if size), default=None)
+        return known_block_tokens(self._serving(model)) or routing_block_tokens(said_or_configured)
 
     # What was heard
 

@@ -74,13 +74,38 @@ class Metrics:
     )
     completion_tokens_total = counter("Tokens generated, as workers report them.", "tenant", "model")
     prediction_error_blocks = histogram(
-        "Cached blocks believed less cached blocks reported: the health of the directory.",
-        "model", buckets=ERROR_BUCKETS,
+        "Cached blocks predicted less cached blocks reported, by what was gone by: known (the worker's events) or "
+        "believed (the directory).",
+        "model", "source", buckets=ERROR_BUCKETS,
     )  # fmt: skip
     directory_blocks = gauge("Blocks that the directory believes some worker holds.", "model")
     directory_evictions_total = counter(
         "Blocks that the directory let go because a worker's bound was reached.", "model"
     )
+
+    # Events: what workers tell of their caches
+    backend_cache_known = gauge(
+        "1 while placement goes by the worker's KV events, 0 while it goes by belief.", "backend"
+    )
+    backend_known_blocks = gauge("The worker's own blocks that it holds, as its events tell.", "backend")
+    backend_event_lag_seconds = gauge(
+        "How old the worker's last batch of events was when it was applied, by both sides' clocks.", "backend"
+    )
+    event_batches_total = counter(
+        "Batches of KV events by outcome: applied (as published), replayed (asked for again), repeated (known, and "
+        "passed over), bad (unreadable).",
+        "outcome",
+    )
+    event_blocks_total = counter(
+        "Blocks that events told of: stored, removed, and of these absent (removed, but not known), orphan (stored "
+        "behind an unknown one), refused (beyond the bound).",
+        "kind",
+    )
+    event_gaps_total = counter(
+        "Gaps in the numbers of batches: noticed, and lost (nobody could repeat what is missing: learned anew).",
+        "outcome",
+    )
+    event_lives_total = counter("Streams that began anew because their worker had: what was known was dropped.")
 
     # Workers
     backend_up = gauge("1 while the worker takes requests, else 0.", "backend")

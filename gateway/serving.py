@@ -14,7 +14,7 @@ from gateway.errors import NoBackend
 from gateway.fleet import Change, ChangeKind, Fleet
 from gateway.prompts import Prompts, tokenizer_source
 from gateway.settings import Model
-from gateway.worker_state import ANY_MODEL, ServingFacts
+from gateway.worker_state import ANY_MODEL, ServingFacts, Worker
 from router.core import Prompt, PromptSource
 from router.normalise import FoldRules
 from router.router import Router
@@ -23,6 +23,9 @@ from router.tokenise import LoadedModelText
 
 RING_GATHER_SECONDS = 0.2
 """Workers that come and go within it make one ring."""
+
+STANDS_IN = "bytes"
+"""The tokeniser that stands in for a model's own."""
 
 log = logging.getLogger("homing.serving")
 
@@ -107,6 +110,16 @@ class Serving:
         self._fleet.measured(base, prompt.block_tokens)
         return prompt
 
+    def readable(self) -> Mapping[str, int]:
+        """Routing blocks, in tokens, of the loaded models whose prompts their own tokeniser reads."""
+        return {model: each.block_tokens for model, each in self._loaded.items() if each.tokenizer != STANDS_IN}
+
+    def reconsider(self, worker: Worker) -> None:
+        """A worker's blocks are known now: models that were hashed in others are loaded anew, at the next request."""
+        for model, loaded in list(self._loaded.items()):
+            if worker.serves(model) and self._fleet.block_tokens(model) != loaded.block_tokens:
+                del self._loaded[model]
+
     def learn(self, model: str, prompt: Prompt, prompt_tokens: int) -> None:
         """Take in the worker's own count of a prompt's tokens."""
         self._prompts.observe(self._fleet.base_model(model), prompt, prompt_tokens)
@@ -163,10 +176,7 @@ class Serving:
             for router in self._routers.values():
                 router.expect(worker.name, worker.backend.weight)
         elif change.kind is ChangeKind.UP:
-            for model, loaded in list(self._loaded.items()):
-                if worker.serves(model) and self._fleet.block_tokens(model) != loaded.block_tokens:
-                    # Its blocks were not known when the model was loaded: hash anew, at the worker's borders.
-                    del self._loaded[model]
+            self.reconsider(worker)
 
 
 def router_settings(model: Model | None) -> RouterSettings:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from math import lcm
 
 from gateway.addresses import WorkerAddress
 from gateway.model_cards import ModelCard
@@ -16,6 +17,8 @@ ANY_MODEL = "*"
 """A worker configured under this name serves whatever models it lists."""
 
 LEAST_ROUTING_BLOCK_TOKENS = 64
+LEAST_KNOWN_BLOCK_TOKENS = 16
+MOST_KNOWN_BLOCK_TOKENS = 512
 DEFAULT_WORKER_BLOCK_TOKENS = 16
 
 FAILURES_TO_DOWN = 3
@@ -89,7 +92,11 @@ class ProbeResult:
 
 
 class Worker:
-    """The live record of one backend. Only `Fleet` changes it. `joined` says that it was ready at some time."""
+    """The live record of one backend. Only `Fleet` changes it. `joined` says that it was ready at some time.
+
+    `events` says why its cache is only believed, None where its KV events are gone by; `event_block_tokens` is its own
+    block where it publishes some. Both are changed by who follows the events.
+    """
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -107,6 +114,8 @@ class Worker:
         self.cards: tuple[ModelCard, ...] | None = None
         self.figures: WorkerFigures | None = None
         self.hit_ratio: float | None = None
+        self.events: str | None = "not asked yet"
+        self.event_block_tokens: int | None = None
         self._readings: deque[tuple[float, WorkerFigures]] = deque()
         self._views: dict[str, WorkerView] = {}
 
@@ -231,6 +240,18 @@ def routing_block_tokens(worker_block_tokens: int | None) -> int:
     """The least multiple of the worker's block that is at least 64 tokens."""
     block = worker_block_tokens or DEFAULT_WORKER_BLOCK_TOKENS
     return -(-LEAST_ROUTING_BLOCK_TOKENS // block) * block
+
+
+def known_block_tokens(workers: Iterable[Worker]) -> int | None:
+    """The routing block where some of a model's workers publish events: their own block, or one that holds theirs.
+
+    Blocks of a few tokens (SGLang's default is 1) are taken together. None where nobody publishes, and where sizes
+    have no reasonable multiple in common.
+    """
+    sizes = {worker.event_block_tokens for worker in workers if worker.event_block_tokens}
+    block = lcm(*sizes)
+    block *= -(-LEAST_KNOWN_BLOCK_TOKENS // block)
+    return block if sizes and block <= MOST_KNOWN_BLOCK_TOKENS else None
 
 
 def _same_process(before: WorkerFigures | None, after: WorkerFigures | None) -> bool:

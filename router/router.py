@@ -13,6 +13,7 @@ from router.belief import Report
 from router.core import NEWS_ENDED, NEWS_FIRST_TOKEN, NEWS_PLACED, FleetView, News, Placement, Prompt
 from router.decision import Ask, Traffic, decide, hot_share
 from router.flights import Flights
+from router.homes import Work
 from router.knowledge import Knowledge
 from router.policy import POLICIES, Policy
 from router.roster import Members
@@ -160,7 +161,8 @@ class Router:
 
         None means that nobody follows its events. Whatever `forget` drops must be followed anew.
         """
-        self._members.state(worker).follow(knowledge)
+        if knowledge is not None or worker in self._members.states:
+            self._members.state(worker).follow(knowledge)
 
     def forget(self, worker: str) -> None:
         """A worker is gone or has restarted: nothing that was believed of it holds any more."""
@@ -209,6 +211,7 @@ class Router:
     def check_integrity(self) -> None:
         """Raise AssertionError unless all parts are sound and agree with each other."""
         self._traffic.heat.check_integrity()
+        self._traffic.homes.check_integrity()
         self._flights.check_integrity()
         self._members.roster.ring.check_integrity()
         for state in self._members.states.values():
@@ -277,4 +280,6 @@ class Router:
         self._traffic.utilisation.add(seconds, now)
         self._traffic.turns[ask.policy] += 1
         if counts and prompt.key_blocks:
+            work = Work(seconds, self.settings.decode_weight * placement.candidates[index].decode_seconds)
+            self._traffic.homes.add(placement.key, work, now, self._traffic.utilisation.load(now))
             self._traffic.heat.count(prompt.key_blocks, hot_share(roster))

@@ -90,8 +90,8 @@ def test_a_good_answer_is_booked_once() -> None:
     assert books.count("cached_tokens_total", tenant="acme", model="m") == 64
     assert books.count("completion_tokens_total", tenant="acme", model="m") == 5
     assert books.count("affinity_placements_total", tenant="acme", model="m", outcome="home") == 1
-    assert books.count("prediction_error_blocks_bucket", model="m", le="-4.0") == 0
-    assert books.count("prediction_error_blocks_bucket", model="m", le="-1.0") == 1
+    assert books.count("prediction_error_blocks_bucket", model="m", source="believed", le="-4.0") == 0
+    assert books.count("prediction_error_blocks_bucket", model="m", source="believed", le="-1.0") == 1
     assert (books.router.stats().in_flight, books.learned[0][2]) == (0, 128)
     line = books.lines[0]
     assert (line.code, line.total_ms, line.ttft_ms, line.backend, line.cached_tokens) == (200, 750.0, 500.0, "w1", 64)

@@ -1,0 +1,139 @@
+"""One worker followed: its streams, what they tell for each model, and whether that may be gone by."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from gateway.events.sockets import Sockets
+from gateway.events.sources import Source
+from gateway.events.stream import Stream, Turns
+from gateway.placement_settings import EventSettings
+from router.cache_events import CacheEvent
+from router.knowledge import Knowledge
+
+CATCHING_UP = "catching up"
+INCOMPLETE = "its beginning was not heard"
+SILENT = "silent"
+OTHER_BLOCKS = "its blocks do not fit the routing block"
+UNLIKE = "it does not show what was sent to it"
+
+UNLIKE_AFTER = 8
+"""So many requests in a row that a talking worker did not show: it reads prompts otherwise than we do."""
+
+
+class Following:
+    """The streams of one worker and the knowledge that comes of them, by base model.
+
+    `blocks` are the routing blocks of the models, in tokens. `changed` is called when what is known was cleared.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        blocks: Mapping[str, int],
+        settings: EventSettings,
+        sockets: Sockets,
+        clock: Callable[[], float],
+        turns: Turns,
+        changed: Callable[[], None],
+    ) -> None:
+        self.blocks = dict(blocks)
+        self.knowledge = {
+            model: Knowledge(
+                model,
+                block_tokens,
+                bound_blocks=settings.bound_blocks,
+                shown_within_seconds=settings.silent_seconds,
+            )
+            for model, block_tokens in blocks.items()
+        }
+        self.streams = [
+            Stream(
+                source,
+                sockets,
+                turns,
+                clock,
+                catch_up_seconds=settings.catch_up_seconds,
+                apply=self._apply,
+                clear=self._clear,
+            )
+            for source in sources
+        ]
+        self._clock = clock
+        self._silent_seconds = settings.silent_seconds
+        self._changed = changed
+        self._tasks: list[asyncio.Task[None]] = []
+        self._shown = self._not_shown = 0
+        self._unlike = 0
+        self._suspected_at: float | None = None
+
+    def start(self, name: str) -> None:
+        """Open the streams."""
+        self._tasks = [asyncio.create_task(stream.run(), name=f"events of {name}") for stream in self.streams]
+
+    def stop(self) -> None:
+        """Close them, as soon as the loop turns; what is known is no longer gone by."""
+        for knowledge in self.knowledge.values():
+            knowledge.trusted = False
+        for task in self._tasks:
+            task.cancel()
+
+    async def stopped(self) -> None:
+        """Until the streams are closed."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def caught_up(self) -> None:
+        """Until every stream has asked for what it had missed."""
+        for stream in self.streams:
+            await stream.caught_up.wait()
+
+    @property
+    def block_tokens(self) -> int | None:
+        """The worker's own block where it does not fit the routing block, in tokens."""
+        caches = (cache for knowledge in self.knowledge.values() for cache in knowledge.caches)
+        return next((size for cache in caches if (size := cache.foreign_block_tokens)), None)
+
+    def doubt(self) -> str | None:
+        """Why what is known is not to be gone by now; None where it is. To be asked every so often."""
+        now = self._clock()
+        for knowledge in self.knowledge.values():
+            knowledge.expire(now)
+        silent = self._is_silent(now)
+        if not all(stream.caught_up.is_set() for stream in self.streams):
+            return CATCHING_UP
+        if self.block_tokens is not None:
+            return OTHER_BLOCKS
+        if silent:
+            return SILENT
+        if not all(stream.follower.complete for stream in self.streams):
+            return INCOMPLETE
+        return UNLIKE if self._unlike >= UNLIKE_AFTER else None
+
+    def _is_silent(self, now: float) -> bool:
+        """Whether requests were answered whose blocks no stream told of, and the replay socket is silent too."""
+        shown = sum(knowledge.shown for knowledge in self.knowledge.values())
+        not_shown = sum(knowledge.not_shown for knowledge in self.knowledge.values())
+        fresh, self._not_shown = not_shown - self._not_shown, not_shown
+        if shown > self._shown:
+            self._shown, self._unlike = shown, 0
+        heard_at = max(stream.heard_at for stream in self.streams)
+        if fresh and now - heard_at >= self._silent_seconds and self._suspected_at is None:
+            self._suspected_at = now
+            for stream in self.streams:
+                stream.hurry()
+        elif fresh:
+            self._unlike += fresh
+        if self._suspected_at is not None and heard_at > self._suspected_at:
+            self._suspected_at = None
+            self._unlike += 1
+        return self._suspected_at is not None and now - self._suspected_at >= 1.0
+
+    def _apply(self, events: Sequence[CacheEvent], rank: int) -> None:
+        for knowledge in self.knowledge.values():
+            knowledge.apply(events, rank)
+
+    def _clear(self, rank: int) -> None:
+        for knowledge in self.knowledge.values():
+            knowledge.clear(rank)
+        self._changed()

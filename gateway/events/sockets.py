@@ -1,0 +1,155 @@
+"""ZMQ sockets on the event loop: a subscription, and questions to a replay socket.
+
+Messages are read where they are used, on the loop, so that what is known has one owner and needs no lock; the network
+is the business of ZMQ's own thread. pyzmq's asyncio sockets make several futures a message; watching the file
+descriptor makes none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from types import ModuleType
+from typing import Any
+
+from gateway.events.sources import Source
+
+SEQUENCE_BYTES = 8
+END = b"\xff" * SEQUENCE_BYTES
+"""The sequence number that ends a replay: −1."""
+
+QUEUE_MESSAGES = 10_000
+"""What a socket keeps unread. More is lost, leaves a gap and is asked for again."""
+
+MESSAGE_BYTES = 64 * 2**20
+RECONNECT_MILLISECONDS = 100
+RECONNECT_MOST_MILLISECONDS = 5_000
+HEARTBEAT_MILLISECONDS = 5_000
+HEARTBEAT_TIMEOUT_MILLISECONDS = 15_000
+
+log = logging.getLogger("homing.events")
+
+Message = tuple[int, bytes]
+"""A batch's number and its payload."""
+
+
+class ReplayFailed(Exception):
+    """A replay has no end: nobody answers, or the answer stopped."""
+
+
+def load_zmq() -> ModuleType | None:
+    """The zmq module, or None, said once in the log, where pyzmq is not installed."""
+    try:
+        import zmq
+    except ModuleNotFoundError:
+        log.warning("KV events are not followed: pip install 'homing[events]' brings pyzmq; caches are only believed")
+        return None
+    return zmq
+
+
+class Sockets:
+    """Makes sockets, all of one ZMQ context with one thread; `close` closes what is left."""
+
+    def __init__(self, zmq: ModuleType) -> None:
+        self._zmq = zmq
+        self._context = zmq.Context()
+
+    def subscribe(self, source: Source) -> Subscription:
+        """Hear what `source` publishes. ZMQ connects, and again after each break, by itself."""
+        return Subscription(self._zmq, self._open(self._zmq.SUB, source.endpoint, source.topic))
+
+    async def replay(self, endpoint: str, first: int, seconds: float) -> AsyncGenerator[Message, None]:
+        """What a replay socket repeats from `first` on; `ReplayFailed` when it is silent for `seconds` before the end.
+
+        A DEALER that asks like a REQ, which would hear only the first answer. Both framings are understood: the topic
+        stands before the number from vLLM 0.26 on.
+        """
+        asker = Inbox(self._zmq, self._open(self._zmq.DEALER, endpoint, None))
+        try:
+            asker.send([b"", first.to_bytes(SEQUENCE_BYTES, "big")])
+            while True:
+                try:
+                    frames = await asker.receive(seconds)
+                except TimeoutError:
+                    raise ReplayFailed(f"{endpoint} gave no whole answer within {seconds:g} s") from None
+                if len(frames) < 3 or len(frames[-2]) != SEQUENCE_BYTES:
+                    raise ReplayFailed(f"{endpoint} answers with something else than batches")
+                if frames[-2] == END:
+                    return
+                yield int.from_bytes(frames[-2], "big"), frames[-1]
+        finally:
+            asker.close()
+
+    def close(self) -> None:
+        """Close every socket."""
+        self._context.destroy(linger=0)
+
+    def _open(self, kind: int, endpoint: str, topic: str | None) -> Any:
+        zmq = self._zmq
+        opened = self._context.socket(kind)
+        options = {
+            zmq.LINGER: 0,
+            zmq.RCVHWM: QUEUE_MESSAGES,
+            zmq.MAXMSGSIZE: MESSAGE_BYTES,
+            zmq.RECONNECT_IVL: RECONNECT_MILLISECONDS,
+            zmq.RECONNECT_IVL_MAX: RECONNECT_MOST_MILLISECONDS,
+            zmq.HEARTBEAT_IVL: HEARTBEAT_MILLISECONDS,
+            zmq.HEARTBEAT_TIMEOUT: HEARTBEAT_TIMEOUT_MILLISECONDS,
+            zmq.IPV6: int("[" in endpoint),
+        }
+        for option, value in options.items():
+            opened.setsockopt(option, value)
+        if topic is not None:
+            opened.setsockopt(zmq.SUBSCRIBE, topic.encode())
+        opened.connect(endpoint)
+        return opened
+
+
+class Inbox:
+    """A ZMQ socket whose messages can be awaited; one task at a time."""
+
+    def __init__(self, zmq: ModuleType, socket: Any) -> None:
+        self._zmq = zmq
+        self._socket = socket
+        self._woken = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._descriptor: int = socket.getsockopt(zmq.FD)
+        self._loop.add_reader(self._descriptor, self._woken.set)
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        """Hand a message to ZMQ."""
+        self._socket.send_multipart(frames)
+
+    async def receive(self, seconds: float) -> list[bytes]:
+        """The next message's frames; TimeoutError after `seconds`. Does not suspend while there are some."""
+        deadline = self._loop.time() + seconds
+        while (frames := self._next()) is None:
+            # The descriptor tells only of changes: it was looked at just now, so the next change sets the event.
+            self._woken.clear()
+            async with asyncio.timeout_at(deadline):
+                await self._woken.wait()
+        return frames
+
+    def close(self) -> None:
+        """Forget what is unread."""
+        if not self._socket.closed:
+            self._loop.remove_reader(self._descriptor)
+            self._socket.close(linger=0)
+
+    def _next(self) -> list[bytes] | None:
+        try:
+            return list(self._socket.recv_multipart(self._zmq.NOBLOCK))
+        except self._zmq.Again:
+            return None
+
+
+class Subscription(Inbox):
+    """A SUB socket; messages that are no numbered batch are passed over."""
+
+    async def batch(self, seconds: float) -> Message:
+        """The next batch; TimeoutError when none comes within `seconds`."""
+        while True:
+            frames = await self.receive(seconds)
+            if len(frames) == 3 and len(frames[1]) == SEQUENCE_BYTES:
+                return int.from_bytes(frames[1], "big"), frames[2]
