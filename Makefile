@@ -10,7 +10,7 @@ STAMP  := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help demo test worker-operations worker-equality lint fix bench bench-eviction bench-tiers bench-worker docs render follow clean
+.PHONY: help demo test worker-operations worker-equality lint fix bench bench-eviction bench-placement bench-placement-full bench-tiers bench-worker docs render follow clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -62,6 +62,12 @@ follow: $(STAMP) ## a consumer of KV events beside a worker process: ten thousan
 
 bench-eviction: $(STAMP) ## what each eviction policy hits on recorded traces, through the worker's real block pool
 	PYTHONPATH=. $(BIN)/python bench/eviction.py
+
+bench-placement: $(STAMP) ## homing, an oracle, an ideal and the strongest other routers, replayed against the bars
+	PYTHONPATH=. $(BIN)/python bench/placement.py
+
+bench-placement-full: $(STAMP) ## the same with every other router and with continuous batching
+	PYTHONPATH=. $(BIN)/python bench/placement.py --full
 
 bench-worker: $(STAMP) ## tokens a second of the worker beside plain torch and, where xllamacpp is installed, llama.cpp
 	PYTHONPATH=. $(BIN)/python bench/worker.py

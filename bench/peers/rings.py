@@ -29,10 +29,13 @@ class KubeAI(Peer):
 
     def pick(self, request: TraceRequest, now: float, truth: Truth) -> int:  # noqa: ARG002
         """Walk on until one has room."""
-        walk = list(self._ring.walk(self._keys[request.number], truth.present))
-        together = self.in_flight_together(truth.present)
-        bound = (together + 1) / len(walk) * self.FACTOR
-        return next((worker for worker in walk if together == 0 or self.in_flight[worker] <= bound), walk[0])
+        key, present = self._keys[request.number], truth.present
+        together = self.in_flight_together(present)
+        bound = (together + 1) / len(present) * self.FACTOR
+        for worker in self._ring.walk(key, present):
+            if together == 0 or self.in_flight[worker] <= bound:
+                return worker
+        return self._ring.owner(key, present)
 
 
 class SessionRing(Peer):

@@ -26,6 +26,12 @@ def first_own_blocks(trace: Trace) -> Sequence[bytes]:
     return keys
 
 
+def common_blocks(trace: Trace) -> frozenset[bytes]:
+    """Blocks in more than 1 % of all prompts."""
+    limit = COMMON_SHARE * len(trace.requests)
+    return frozenset(block for block, prompts in _prompts_by_block(trace).items() if prompts > limit)
+
+
 def session_keys(trace: Trace) -> Sequence[bytes]:
     """By request number: what a client would send as its session, from the trace or else guessed by the first words."""
     if not trace.closed_loop:

@@ -1,0 +1,64 @@
+"""What cells have come to, kept on disk by code and parameters, so that an interrupted run goes on where it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from xxhash import xxh3_128
+
+from bench.bars.cells import ROOT, Cell, Workload
+from bench.bars.run import Figures
+from bench.peers.registry import PEERS
+
+SIMULATOR = ("router/replay/*.py", "router/core.py", "bench/bars/run.py", "bench/bars/hot_head.py")
+PEER_CODE = ("bench/peers/*.py",)
+ROUTER_CODE = ("router/*.py", "bench/bars/newcomer.py")
+
+
+class Store:
+    """Figures in a folder, one file for each cell. Whoever changes a policy's code leaves the others' figures valid."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def find(self, about: Cell | Workload) -> Figures | None:
+        """What it came to under this code, if it was run."""
+        try:
+            kept: dict[str, float] = json.loads(self._path(about).read_text())["figures"]
+        except (FileNotFoundError, ValueError):
+            return None
+        return kept
+
+    def keep(self, about: Cell | Workload, figures: Figures) -> None:
+        """Write it down, whole or not at all."""
+        path = self._path(about)
+        written = path.with_suffix(".tmp")
+        written.write_text(json.dumps({"about": about.label, "figures": figures}))
+        written.replace(path)
+
+    def _path(self, about: Cell | Workload) -> Path:
+        name = xxh3_128(f"{code_digest(_code_of(about))} {about!r}".encode()).hexdigest()
+        return self.folder / f"{name}.json"
+
+
+@cache
+def code_digest(patterns: tuple[str, ...]) -> str:
+    """One hash over all files that match."""
+    digest = xxh3_128()
+    for path in _files(patterns):
+        digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _files(patterns: Iterable[str]) -> list[Path]:
+    return sorted({path for pattern in patterns for path in ROOT.glob(pattern)})
+
+
+def _code_of(about: Cell | Workload) -> tuple[str, ...]:
+    if isinstance(about, Workload) or about.policy in ("oracle", "ideal"):
+        return SIMULATOR
+    return SIMULATOR + (PEER_CODE if about.policy in PEERS else ROUTER_CODE)
