@@ -35,7 +35,7 @@ class Warming:
     def holdings(self, prompt: Prompt) -> Mapping[str, int]:
         """How many tokens of a prompt each worker is believed to hold, of those who hold any."""
         exact, block_tokens = prompt.exact_blocks, prompt.block_tokens
-        held = ((name, state.directory.match(exact)) for name, state in self._members.states.items())
+        held = ((name, state.holds.match(exact)) for name, state in self._members.states.items())
         return {name: min(blocks * block_tokens, prompt.tokens) for name, blocks in held if blocks}
 
     def queue_seconds(self, worker: str, now: float) -> float:
@@ -100,5 +100,5 @@ class Warming:
 
 
 def _prefill_seconds(state: WorkerState, prompt: Prompt) -> float:
-    missing = prompt.tokens - state.directory.match(prompt.exact_blocks) * prompt.block_tokens
+    missing = prompt.tokens - state.holds.match(prompt.exact_blocks) * prompt.block_tokens
     return state.rates.fixed_seconds + max(1, missing) * state.rates.seconds_per_token

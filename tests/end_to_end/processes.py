@@ -95,7 +95,7 @@ def simulated_worker(directory: Path, *flags: str, name: str = "smollm2", port: 
 def gateway(directory: Path, config: Mapping[str, Any]) -> Iterator[GatewayProcess]:
     """A gateway with this configuration, ready."""
     port, admin = free_port(), free_port()
-    listen = {"port": port, "admin_port": admin}
+    listen = {**config.get("listen", {}), "port": port, "admin_port": admin}
     path = directory / f"gateway-{port}.yaml"
     path.write_text(
         yaml.safe_dump({"timeouts": {"drain_delay_seconds": 0.1, "drain_seconds": 5}, **config, "listen": listen})
