@@ -17,8 +17,10 @@ from gateway.settings import (
     Limits,
     Listen,
     Model,
+    Prewarm,
     Probes,
     Record,
+    Redis,
     StaticBackend,
     TenantSettings,
     Timeouts,
@@ -190,7 +192,8 @@ class Running:
 
 
 def build_tenants() -> dict[str, TenantSettings]:
-    """Kept apart, sharing its cache, allowed to see who answered, short of tokens, not allowed `m`, with a share."""
+    """Kept apart, sharing its cache, allowed to see who answered, short of tokens, not allowed `m`, with a share, not
+    kept for prewarming."""
     return {
         "acme": TenantSettings(keys=[key_line("acme-key")]),
         "shared": TenantSettings(keys=[key_line("shared-key")], isolation="shared"),
@@ -198,6 +201,7 @@ def build_tenants() -> dict[str, TenantSettings]:
         "brief": TenantSettings(keys=[key_line("brief-key")], max_prompt_tokens=20),
         "foreign": TenantSettings(keys=[key_line("foreign-key")], models=["lora"]),
         "support": TenantSettings(keys=[key_line("support-key")], cache_partition="support"),
+        "private": TenantSettings(keys=[key_line("private-key")], prewarm=False),
     }
 
 
@@ -212,8 +216,10 @@ async def running_gateway(
     policy: str = "homing",
     probe_seconds: float = 0.5,
     record: Record | None = None,
+    prewarm: Prewarm | None = None,
+    redis_url: str | None = None,
 ) -> AsyncIterator[Running]:
-    """A gateway of the model `m` before these workers (or ports); timeouts in seconds."""
+    """A gateway of the model `m` before these workers (or ports), perhaps one of several; timeouts in seconds."""
     ports = [worker if isinstance(worker, int) else worker.port for worker in workers]
     static: list[str | StaticBackend] = [
         StaticBackend(url=f"http://127.0.0.1:{port}", name=f"w{number}") for number, port in enumerate(ports, 1)
@@ -233,6 +239,8 @@ async def running_gateway(
         limits=Limits(body_bytes=body_bytes),
         probes=Probes(interval_seconds=probe_seconds, start_seconds=2.0),
         record=record,
+        redis=Redis(url=redis_url) if redis_url is not None else None,
+        prewarm=prewarm or Prewarm(),
     )
     async with Gateway(config, load_secrets(config, ENVIRON)) as gateway:
         yield Running(gateway)

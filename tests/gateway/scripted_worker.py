@@ -176,6 +176,7 @@ class ScriptedWorker:
     port: int = 0
     models: tuple[str, ...] = ("m",)
     healthy: bool = True
+    waiting: int = 0
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -213,7 +214,11 @@ class ScriptedWorker:
             "object": "list",
             "data": [{"id": name, "object": "model", "max_model_len": 4096} for name in self.models],
         }
-        pages = {"/health": b"", "/v1/models": json.dumps(cards).encode(), "/metrics": b"vllm:num_requests_waiting 0\n"}
+        pages = {
+            "/health": b"",
+            "/v1/models": json.dumps(cards).encode(),
+            "/metrics": b"vllm:num_requests_waiting %d\n" % self.waiting,
+        }
         if self.healthy:
             await exchange.send_json(pages.get(path, b"{}"))
         else:
