@@ -21,7 +21,7 @@ from gateway.metrics import Metrics
 from gateway.recording.files import RecordFile
 from gateway.recording.lines import SALT_BYTES, LineWriter, Served
 from gateway.recording.queue import RecordQueue
-from gateway.recording.sampling import Sampler
+from gateway.recording.sampling import in_sample
 from gateway.settings import Record
 
 FLUSH_SECONDS: Final = 0.5
@@ -106,7 +106,6 @@ class _Writer:
         self._settings = settings
         self._outcomes = metrics.recorded_requests_total
         self._unix_time = unix_time
-        self._sampler = Sampler(settings.sample)
         self._file: RecordFile | None = None
         self._lines = LineWriter(b"", settings.sample)
         self._in_trouble = False
@@ -132,7 +131,7 @@ class _Writer:
             self._file = None
 
     def _takes(self, served: Served) -> bool:
-        taken = self._settings.sample >= 1.0 or self._sampler.takes(served.prompt.key_blocks, served.key)
+        taken = in_sample(served.key, self._settings.sample)
         if not taken:
             self._outcomes.labels("not_sampled").inc()
         return taken

@@ -1,72 +1,48 @@
-"""A sample takes families of prompts whole, about as many as asked for, and the same ones everywhere."""
+"""A sample takes families of prompts whole, about as many as asked for, and hits what all of the traffic hits."""
 
 from __future__ import annotations
 
-from gateway.recording.sampling import Sampler
+from gateway.recording.sampling import in_sample
 from router.core import FleetView, WorkerView
-from router.replay.traces import Trace, load_trace
+from router.replay.core import Trace
+from router.replay.traces import load_trace
+from router.ring import Ring
 from router.router import Router
-from tests.gateway.recording.recording_builders import block, build_chain
 from tests.router.replay.trace_builders import SYNTHETIC, shared_cache_hit_rate
 
-
-def family(number: int) -> bytes:
-    return number.to_bytes(16, "little")
+KEYS = [number.to_bytes(16, "little") for number in range(5000)]
 
 
-def test_about_the_share_is_taken_and_everywhere_the_same():
-    """No memory and no order has a part in it."""
-    taken = [number for number in range(5000) if Sampler(0.2).takes([family(number)], family(number))]
-    one = Sampler(0.2)
-    assert [number for number in range(5000) if one.takes([family(number)], family(number))] == taken
-    assert 0.17 < len(taken) / 5000 < 0.23
+def test_about_the_share_is_taken():
+    """A fifth is a fifth, all is all."""
+    assert 0.17 < sum(in_sample(key, 0.2) for key in KEYS) / len(KEYS) < 0.23
+    assert all(in_sample(key, 1.0) for key in KEYS)
 
 
-def test_a_conversation_is_taken_whole_or_not_at_all():
-    """All its turns have the family's block, however long they are."""
-    sampler = Sampler(0.5)
-    for number in range(50):
-        turns = [build_chain(0, number, *range(length)) for length in range(1, 9)]
-        assert len({sampler.takes(turn, block(0, number)) for turn in turns}) == 1
+def test_a_smaller_sample_is_part_of_a_larger_one():
+    """Raising the share keeps what was recorded comparable."""
+    assert {key for key in KEYS if in_sample(key, 0.1)} <= {key for key in KEYS if in_sample(key, 0.3)}
 
 
-def test_a_family_stays_what_it_was_when_its_key_moves():
-    """Traffic makes a block common or rare: the key goes deeper or nearer to the root, the choice does not change."""
-    for number in range(60):
-        sampler = Sampler(0.5)
-        chain = build_chain(number, 1, 2, 3)
-        first = sampler.takes(chain, chain[1])
-        assert sampler.takes(chain, chain[2]) is first
-        assert sampler.takes(build_chain(number, 1, 9), chain[0]) is first
-
-
-def test_what_is_remembered_is_bounded_and_forgetting_changes_little():
-    """A forgotten family is chosen again by the same hash."""
-    sampler = Sampler(0.5, remembered_families=10)
-    before = [sampler.takes([family(number)], family(number)) for number in range(100)]
-    assert len(sampler._families) == 10
-    assert [sampler.takes([family(number)], family(number)) for number in range(100)] == before
-
-
-def test_a_key_that_is_no_block_of_the_prompt_decides_too():
-    """Policy `session` looks up a session's hash."""
-    sampler = Sampler(0.5)
-    decisions = {number: sampler.takes(build_chain(1, number), family(number)) for number in range(40)}
-    assert set(decisions.values()) == {True, False}
-    assert all(sampler.takes(build_chain(1, number, 2), family(number)) is one for number, one in decisions.items())
+def test_a_sample_is_not_the_families_of_some_workers():
+    """Homes and samples are drawn apart: every worker has its part."""
+    ring = Ring({f"w{number}": 1 for number in range(8)})
+    homes = [ring.home(key) for key in KEYS if in_sample(key, 0.2)]
+    assert min(homes.count(home) for home in set(homes)) > len(homes) / 8 / 2
+    assert len(set(homes)) == 8
 
 
 def test_a_sample_of_a_real_trace_hits_about_what_all_of_it_hits():
-    """A quarter of the synthetic trace's families, with a quarter of the cache: within 4 points. At random it would
-    lose more than half."""
+    """A quarter of the synthetic trace's families with a quarter of the cache: within 4 points. Requests taken at
+    random lose more than 20."""
     trace = load_trace(SYNTHETIC)
-    router, fleet, sampler = Router(), FleetView(tuple(WorkerView(f"w{n}") for n in range(8))), Sampler(0.25)
+    router, fleet = Router(), FleetView(tuple([WorkerView(f"w{number}") for number in range(8)]))
     sampled = []
     for request in trace.requests:
         ident = str(request.number)
         placement = router.place(request.prompt, fleet, request.at_seconds, request_id=ident)
         router.cancelled(ident, request.at_seconds)
-        if sampler.takes(request.prompt.key_blocks, placement.key):
+        if in_sample(placement.key, 0.25):
             sampled.append(request)
     whole = shared_cache_hit_rate(trace, 16_000)
     sample = shared_cache_hit_rate(Trace("sample", 512, sampled), 4_000)
