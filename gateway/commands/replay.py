@@ -51,7 +51,7 @@ def _replay(arguments: argparse.Namespace, loaded: Loaded, policies: list[str]) 
     setup = _setup(arguments)
     baselines = BASELINES if loaded.recording is not None else ()
     with Processes(setup, arguments.processes or len(os.sched_getaffinity(0))) as processes:
-        plan = Plan(loaded.trace, processes, _progress)
+        plan = Plan(loaded.trace, processes.run, _progress)
         _progress(_introduction(loaded))
         pace = _pace(arguments, loaded, plan)
         results = plan.policies([*policies, *baselines], pace, setup.engine.cache_blocks)

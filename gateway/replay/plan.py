@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from gateway.replay.desk import Job, Result
-from gateway.replay.processes import Processes
 from router.replay.core import Trace
 
 BASELINES = ("round_robin", "least_loaded")
@@ -20,6 +19,8 @@ SWEEP_CACHES = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Of the cache size that was asked for."""
 
 Progress = Callable[[str], None]
+RunJobs = Callable[[Sequence[Job]], Iterator[tuple[Job, Result]]]
+"""Does jobs, and gives each with its result as soon as it is there."""
 
 
 class Pace(NamedTuple):
@@ -48,9 +49,9 @@ class Points(NamedTuple):
 class Plan:
     """Runs the replays of one trace, each once, however often it is asked for; tells `progress` of each."""
 
-    def __init__(self, trace: Trace, processes: Processes, progress: Progress) -> None:
+    def __init__(self, trace: Trace, run: RunJobs, progress: Progress) -> None:
         self._trace = trace
-        self._processes = processes
+        self._run_jobs = run
         self._progress = progress
         self._done: dict[Job, Result] = {}
 
@@ -83,7 +84,7 @@ class Plan:
 
     def _run(self, jobs: Iterable[Job]) -> None:
         missing = [job for job in dict.fromkeys(jobs) if job not in self._done]
-        for count, (job, result) in enumerate(self._processes.run(missing), 1):
+        for count, (job, result) in enumerate(self._run_jobs(missing), 1):
             self._done[job] = result
             self._progress(f"{count} of {len(missing)}: {job}")
 
