@@ -130,7 +130,7 @@ class Router:
         scale = flight.prompt_tokens / prompt_tokens if prompt_tokens else 1.0
         cached = None if reported_cached_tokens is None else round(max(0, reported_cached_tokens) * scale)
         if self.settings.learn:
-            self._learn(flight, now, cached, output_tokens or 0)
+            self._learn(flight, now, cached, output_tokens or 0, scale)
         return None if cached is None else self._tally.compared(flight, cached)
 
     def cancelled(self, request_id: str, now: float) -> None:
@@ -236,9 +236,10 @@ class Router:
             self._tell_of(NEWS_ENDED, request_id)
         return flight is not None
 
-    def _learn(self, flight: InFlight, now: float, cached_tokens: int | None, output_tokens: int) -> None:
+    def _learn(self, flight: InFlight, now: float, cached_tokens: int | None, output_tokens: int, scale: float) -> None:
+        """Take in an answer; `scale` is the router's count of a prompt's tokens over the worker's."""
         state = self._members.state(flight.worker)
-        if state.learn_prefill(flight, cached_tokens):
+        if state.learn_prefill(flight, cached_tokens, scale):
             self._members.settle_rates()
         if flight.first_token_at is not None and output_tokens >= _LEAST_TOKENS_FOR_A_GAP:
             context = (flight.decode_context_tokens + state.context_tokens + flight.prompt_tokens) / 2

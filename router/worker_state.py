@@ -127,9 +127,11 @@ class WorkerState:
             prefilled = flight.answered or flight.first_token_at is not None
             self.knowledge.left(request_id, now, prefilled=prefilled)
 
-    def learn_prefill(self, flight: InFlight, cached_tokens: int | None) -> bool:
+    def learn_prefill(self, flight: InFlight, cached_tokens: int | None, scale: float = 1.0) -> bool:
         """Learn from an ended request's time to first token; True if this worker's own line was fitted again.
 
+        Rates are of the worker's tokens, of which the router counts `scale` for one: an estimate of a prompt's length
+        may be several times off until it has been compared, and what is learned by it would be so for much longer.
         Requests that found nobody waiting tell; others only where those are rare. A worker believed too fast is
         always busy and would never be corrected: there, what came of the whole wait stands for what came of each
         prefill in it.
@@ -140,14 +142,14 @@ class WorkerState:
         if flight.alone:
             self._queued_since_alone = 0
             cached = flight.predicted_cached_tokens if cached_tokens is None else cached_tokens
-            return self.rates.prefill.observe(max(1, flight.prompt_tokens - cached), seconds)
+            return self.rates.prefill.observe(max(1, flight.prompt_tokens - cached) / scale, seconds)
         self._queued_since_alone += 1
         if self._queued_since_alone <= RELEARN_EVERY:
             return False
         ratio = seconds / max(flight.predicted_seconds, _LEAST_SECONDS)
         ratio = min(_FARTHEST_RATIO, max(1 / _FARTHEST_RATIO, ratio))
         predicted_uncached = max(1, flight.prompt_tokens - flight.predicted_cached_tokens)
-        return self.rates.prefill.observe(predicted_uncached, flight.prefill_seconds * ratio)
+        return self.rates.prefill.observe(predicted_uncached / scale, flight.prefill_seconds * ratio)
 
     def correct(self, report: Report) -> None:
         """Let the worker's word on what it had cached correct the belief."""
