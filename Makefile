@@ -10,7 +10,7 @@ STAMP  := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help demo test worker-operations worker-equality lint fix bench bench-eviction bench-placement bench-placement-full bench-tiers bench-worker docs render follow clean
+.PHONY: bench-scale help demo test worker-operations worker-equality lint fix bench bench-eviction bench-placement bench-placement-full bench-tiers bench-worker docs render follow clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -59,6 +59,9 @@ bench: $(STAMP) ## what a placement costs over 8 and 64 workers, and what the wo
 
 follow: $(STAMP) ## a consumer of KV events beside a worker process: ten thousand requests, a kill and a restart
 	FOLLOWED_REQUESTS=10000 $(BIN)/python -m pytest tests/backends/events -k kill -p no:randomly
+
+bench-scale: $(STAMP) ## 64 workers with 100,000 routing blocks each: memory, placement, joining and leaving (a minute)
+	PYTHONPATH=. $(BIN)/python bench/scale.py --check
 
 bench-eviction: $(STAMP) ## what each eviction policy hits on recorded traces, through the worker's real block pool
 	PYTHONPATH=. $(BIN)/python bench/eviction.py

@@ -107,7 +107,10 @@ class ChainTree:
         return before - self.blocks
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget everything; the links are cut, so that memory comes back now and not when cycles are next sought."""
+        for node in self._order:
+            node.parent = None
+            node.children.clear()
         self.root = Node([], None)
         self._order.clear()
         self.blocks = 0

@@ -92,7 +92,9 @@ class Members:
 
     def forget(self, worker: str) -> None:
         """Drop everything known of `worker`."""
-        self.states.pop(worker, None)
+        state = self.states.pop(worker, None)
+        if state is not None:
+            state.directory.clear()
         self._absent_since.pop(worker, None)
         self._stale = True
 
