@@ -222,4 +222,7 @@ class Follower:
         for sequence, payload in held:
             if self.asks is None and not self._heard_any and not self.complete:
                 self.next = sequence  # a new beginning after a loss
-            self.hear(sequence, payload)
+            if self.asks is None and sequence < self.next:
+                self._counts["repeated"] += 1  # the replay is the newer word; a new life will show itself again
+            else:
+                self.hear(sequence, payload)

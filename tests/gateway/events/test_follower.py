@@ -1,0 +1,335 @@
+"""Following a numbered stream: gaps, repeats, orders, new lives, and what cannot be had again."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.events.follower import REMEMBERED, Counts, Follower
+from tests.gateway.events.followed import answer
+
+
+class Blocks:
+    """A sink that keeps a set: payloads are `life:number:+block` or `-block`."""
+
+    def __init__(self) -> None:
+        self.held: set[int] = set()
+        self.applied: list[bytes] = []
+        self.cleared = 0
+
+    def apply(self, payload: bytes) -> None:
+        self.applied.append(payload)
+        what = payload.rsplit(b":", 1)[1]
+        (self.held.add if what[:1] == b"+" else self.held.discard)(int(what[1:]))
+
+    def clear(self) -> None:
+        self.held.clear()
+        self.applied.clear()
+        self.cleared += 1
+
+
+class Publisher:
+    """A worker: numbers from 0 in each life, and repeats the last `keep` batches to who asks."""
+
+    def __init__(self, keep: int = 10_000) -> None:
+        self.keep = keep
+        self.life = 0
+        self.next = 0
+        self.kept: list[tuple[int, bytes]] = []
+        self.held: set[int] = set()
+
+    def publish(self, block: int = 1) -> tuple[int, bytes]:
+        sign = "-" if block in self.held else "+"
+        self.held ^= {block}
+        message = self.next, f"{self.life}:{self.next}:{sign}{block}".encode()
+        self.next += 1
+        self.kept = [*self.kept, message][-self.keep :]
+        return message
+
+    def drop(self, block: int) -> None:
+        """A batch that found no room: its number is given, and nobody has it."""
+        self.publish(block)
+        self.kept.pop()
+
+    def restart(self) -> None:
+        self.life += 1
+        self.next, self.kept, self.held = 0, [], set()
+
+    def replay(self, first: int) -> list[tuple[int, bytes]]:
+        return [message for message in self.kept if message[0] >= first]
+
+
+class Pair:
+    """A follower of a publisher, with every question answered at once."""
+
+    def __init__(self, keep: int = 10_000, *, can_ask: bool = True) -> None:
+        self.worker = Publisher(keep)
+        self.sink = Blocks()
+        self.follower = Follower(self.sink, can_ask=can_ask)
+        self.asked: list[int] = []
+        self.follower.catch_up()
+        self.answer()
+
+    def answer(self) -> None:
+        answer(self.follower, self.worker.replay, self.asked)
+
+    def hear(self, *messages: tuple[int, bytes]) -> None:
+        for message in messages:
+            self.follower.hear(*message)
+            self.answer()
+
+    def catch_up(self) -> None:
+        self.follower.catch_up()
+        self.answer()
+
+    @property
+    def counts(self) -> Counts:
+        return self.follower.counts
+
+
+def test_nothing_was_ever_published():
+    """A new worker's replay is empty: everything there is, is known."""
+    pair = Pair()
+    assert pair.follower.complete
+    assert pair.asked == [0]
+
+
+def test_h11_a_gap_is_noticed_and_what_is_missing_is_asked_for():
+    """H-11: numbers 0, 1, 2, 5: 3 and 4 come from the replay, asked once, from the last number heard on."""
+    pair = Pair()
+    messages = [pair.worker.publish(block) for block in range(6)]
+    pair.hear(*messages[:3], messages[5])
+    assert pair.sink.held == set(range(6))
+    assert pair.asked == [0, 2]
+    assert (pair.counts.gaps, pair.counts.replayed, pair.counts.lost) == (1, 3, 0)
+
+
+def test_h11_a_gap_that_nobody_can_fill_costs_the_picture_of_that_worker():
+    """H-11: without a replay endpoint, or when it is too late, the index is dropped and learned anew, incomplete."""
+    for pair in (Pair(can_ask=False), Pair(keep=2)):
+        messages = [pair.worker.publish(block) for block in range(6)]
+        pair.hear(*messages[:2], messages[5])
+        assert pair.counts.lost == 1
+        assert pair.sink.held in ({5}, {4, 5})
+        assert not pair.follower.complete
+        pair.hear(pair.worker.publish(9))
+        assert 9 in pair.sink.held
+        assert pair.counts.lost == 1
+
+
+def test_a_batch_that_the_worker_dropped_is_given_up_after_one_question():
+    """The replay has the same hole: one recovery for the gap, and then a new beginning."""
+    pair = Pair()
+    pair.hear(pair.worker.publish(1))
+    pair.worker.drop(2)
+    pair.hear(pair.worker.publish(3))
+    assert (pair.asked, pair.counts.lost, pair.sink.held) == ([0, 0], 1, {3})
+
+
+def test_h13_a_restarted_worker_loses_its_credit():
+    """H-13: number 0 again: what was known is cleared before the new batch counts; a repetition counts once."""
+    pair = Pair()
+    pair.hear(*[pair.worker.publish(block) for block in range(5)])
+    pair.worker.restart()
+    first = pair.worker.publish(7)
+    pair.hear(first, first)
+    assert pair.sink.held == {7}
+    assert (pair.counts.lives, pair.counts.repeated, pair.follower.complete) == (1, 1, True)
+
+
+def test_h13_a_restarted_worker_whose_first_batches_were_missed():
+    """Heard first at number 2 of the new life: the two before are asked for from 0."""
+    pair = Pair()
+    pair.hear(*[pair.worker.publish(block) for block in range(5)])
+    pair.worker.restart()
+    pair.hear([pair.worker.publish(block) for block in (7, 8, 9)][2])
+    assert (pair.sink.held, pair.follower.complete) == ({7, 8, 9}, True)
+
+
+def test_h13_a_new_life_that_counted_past_the_old_number():
+    """Nothing of it was heard until its number was higher: the last number heard has another payload now."""
+    pair = Pair()
+    pair.hear(*[pair.worker.publish(block) for block in range(3)])
+    pair.worker.restart()
+    messages = [pair.worker.publish(block) for block in range(20, 27)]
+    pair.hear(messages[-1])
+    assert pair.sink.held == set(range(20, 27))
+    assert (pair.counts.lives, pair.asked) == (1, [0, 2, 0])
+
+
+@pytest.mark.parametrize("published", [0, 1, 2])
+def test_h13_a_new_life_is_found_by_asking_unprompted(published):
+    """It has published less than was heard, or nothing: the replay does not know the last number heard."""
+    pair = Pair()
+    pair.hear(*[pair.worker.publish(block) for block in range(4)])
+    pair.worker.restart()
+    for block in range(published):
+        pair.worker.publish(50 + block)
+    pair.catch_up()
+    assert pair.sink.held == {50 + block for block in range(published)}
+    assert pair.follower.complete
+
+
+def test_a_restart_after_a_single_batch_is_found_too():
+    """The last number heard is 0, and so is the first to ask for."""
+    pair = Pair()
+    pair.hear(pair.worker.publish(1))
+    pair.worker.restart()
+    pair.worker.publish(2)
+    pair.worker.publish(3)
+    pair.catch_up()
+    assert pair.sink.held == {2, 3}
+
+
+def test_asking_unprompted_finds_a_lost_last_batch():
+    """The batch before a silence may be the lost one: no later one would show it."""
+    pair = Pair()
+    pair.hear(pair.worker.publish(1))
+    pair.worker.publish(2)
+    pair.catch_up()
+    assert pair.sink.held == {1, 2}
+    assert pair.counts.gaps == 0
+
+
+def test_what_is_published_during_a_replay_waits_for_its_end():
+    """In whatever order, and the gap that shows then is asked for as well."""
+    pair = Pair()
+    messages = [pair.worker.publish(block) for block in range(8)]
+    pair.hear(messages[0])
+    pair.follower.hear(*messages[3])
+    for number in (6, 4, 7):
+        pair.follower.hear(*messages[number])
+    assert pair.sink.held == {0}
+    for message in messages[:4]:
+        pair.follower.replayed(*message)
+    pair.follower.replay_ended(whole=True)
+    pair.answer()
+    assert pair.sink.applied == [payload for _, payload in messages]
+
+
+def test_a_replay_that_breaks_off_is_asked_for_the_rest():
+    """What came of it counts; the question goes on from there."""
+    pair = Pair()
+    messages = [pair.worker.publish(block) for block in range(8)]
+    pair.hear(messages[0])
+    pair.follower.hear(*messages[7])
+    for message in messages[:4]:
+        pair.follower.replayed(*message)
+    pair.follower.replay_ended(whole=False)
+    assert pair.follower.asks == 3
+    pair.answer()
+    assert pair.sink.held == set(range(8))
+
+
+def test_a_replay_with_a_hole_is_asked_again_from_the_hole_on():
+    """A ROUTER drops what does not fit; each answer that brings something is worth another question."""
+    pair = Pair()
+    messages = [pair.worker.publish(block) for block in range(9)]
+    pair.hear(messages[0])
+    pair.follower.hear(*messages[8])
+    for message in (messages[0], messages[1], messages[2], messages[6]):
+        pair.follower.replayed(*message)
+    assert pair.follower.asks == 2
+    pair.answer()
+    assert (pair.sink.held, pair.counts.lost) == (set(range(9)), 0)
+
+
+def test_a_replay_socket_that_never_answers_costs_the_picture():
+    """Nothing came at all: what is missing is lost, what was held back is the new beginning."""
+    pair = Pair()
+    messages = [pair.worker.publish(block) for block in range(6)]
+    pair.hear(messages[0])
+    pair.follower.hear(*messages[4])
+    pair.follower.hear(*messages[5])
+    pair.follower.replay_ended(whole=False)
+    assert pair.follower.asks is None
+    assert (pair.sink.held, pair.counts.lost, pair.follower.complete) == ({4, 5}, 1, False)
+
+
+def test_a_failed_question_without_a_gap_changes_nothing():
+    """Asked unprompted, and nobody there: what is known stays known."""
+    pair = Pair()
+    pair.hear(pair.worker.publish(1))
+    pair.follower.catch_up()
+    pair.follower.replay_ended(whole=False)
+    assert (pair.sink.held, pair.follower.complete, pair.counts.lost) == ({1}, True, 0)
+
+
+def test_starting_over_learns_the_whole_again():
+    """After a failed beginning the replay may be there at last."""
+    pair = Pair(can_ask=True)
+    pair.hear(*[pair.worker.publish(block) for block in range(3)])
+    pair.follower.start_over()
+    assert pair.sink.held == set()
+    pair.answer()
+    assert (pair.sink.held, pair.follower.complete) == ({0, 1, 2}, True)
+
+
+def test_without_a_replay_endpoint_a_stream_heard_from_its_start_is_complete():
+    """And one joined later is not."""
+    early, late = Pair(can_ask=False), Pair(can_ask=False)
+    messages = [early.worker.publish(block) for block in range(3)]
+    early.hear(*messages)
+    late.hear(*messages[1:])
+    assert [pair.follower.complete for pair in (early, late)] == [True, False]
+    assert late.sink.held == {1, 2}
+
+
+def test_a_repetition_of_long_ago_is_put_right_by_the_replay():
+    """It is older than what is remembered, so it looks like a new life: the replay says what is true."""
+    pair = Pair()
+    messages = [pair.worker.publish(number % 50) for number in range(REMEMBERED + 10)]
+    pair.hear(*messages)
+    pair.hear(messages[0], messages[3])
+    assert pair.sink.held == pair.worker.held
+    assert pair.follower.complete
+
+
+@settings(max_examples=250, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("ppppplldrasc"), st.integers(0, 6)), max_size=60),
+    st.integers(0, 2**32),
+    st.sampled_from([3, 10_000]),
+)
+def test_any_sequence_followed_by_a_catch_up_equals_the_workers_own_state(steps, number, keep):
+    """Loss, repeats, orders, restarts, dropped batches: nothing is left but what the worker says, or less.
+
+    With everything kept and nothing dropped by the worker itself: exactly its state. Else a suffix of its life.
+    """
+    pair, draw = Pair(keep), random.Random(number)
+    heard: list[tuple[int, bytes]] = []
+    late: list[tuple[int, bytes]] = []
+    dropped = False
+    for what, block in steps:
+        if what in "pl":
+            message = pair.worker.publish(block)
+            heard.append(message)
+            pair.hear(*([message] if what == "p" else []))
+        elif what == "d":
+            dropped = True
+            pair.worker.drop(block)
+        elif what == "r":
+            pair.worker.restart()
+            dropped = False
+        elif what == "a" and heard:
+            pair.hear(draw.choice(heard))
+        elif what == "s":
+            late = [pair.worker.publish(each) for each in range(3)]
+            heard += late
+            draw.shuffle(late)
+            pair.hear(*late)
+        elif what == "c":
+            pair.catch_up()
+    pair.catch_up()
+    pair.catch_up()
+    life = f"{pair.worker.life}:".encode()
+    assert all(payload.startswith(life) for payload in pair.sink.applied)
+    if keep > len(steps) * 3 and not dropped:
+        assert pair.sink.held == pair.worker.held
+        assert pair.follower.complete
+    numbers = [int(payload.split(b":")[1]) for payload in pair.sink.applied]
+    assert numbers == list(range(pair.worker.next - len(numbers), pair.worker.next)) or dropped
+    assert pair.counts.lost + pair.counts.lives >= pair.sink.cleared - 1
