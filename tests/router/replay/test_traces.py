@@ -25,6 +25,7 @@ from tests.router.replay.trace_builders import (
     write_ragpulse,
     write_rows,
 )
+from tests.timing import best_seconds
 
 
 @pytest.mark.parametrize(
@@ -274,3 +275,8 @@ def test_every_format_is_known_by_other_fields():
     """No first line can be two things."""
     for one, other in itertools.combinations(FORMATS, 2):
         assert not one.fields <= other.fields or FORMATS.index(one) > FORMATS.index(other)
+
+
+def test_the_conversation_trace_is_read_in_little_time():
+    """0.6 seconds of one core, so that a replay of it is the replay."""
+    assert best_seconds(lambda: load_trace(CONVERSATION), repeats=3) < 0.6
