@@ -1,9 +1,11 @@
 """How much to believe of a directory: its bound, learned from what workers report to have had cached.
 
 A worker that reports far less than believed holds less (its pool is smaller, or shared with long answers): the bound
-shrinks a little for each such answer, and grows a little where the worker held more than believed; where both balance
-the bound fits. A run of answers without any of what was believed means a restart: clear, and keep the bound. A second
-run without a single hit in between means that the worker caches next to nothing.
+shrinks a little for each such answer. One that held more than was believed, while the directory was full, holds more
+(a second tier, a size told wrongly): the bound grows as much. Where both balance the bound fits, and as they alternate
+the steps become small; a run in one direction makes them large again. A run of answers without any of what was
+believed means a restart: clear, and keep the bound. A second run without a single hit in between means that the worker
+caches next to nothing.
 """
 
 from __future__ import annotations
@@ -17,8 +19,14 @@ BOUND_BLOCKS = 8192
 RESTART_AFTER = 6
 """So many answers in a row that found nothing of what was believed; fewer would mistake a small cache for a restart."""
 
-_SHRINK = 0.15
-_GROW = 0.04
+_TOLD_STEP = 0.1
+_MOST_STEP = 0.3
+_LEAST_STEP = 0.02
+_STEP_AT_A_TURN = 0.6
+_STEP_AFTER_A_RUN = 1.5
+_RUN = 4
+"""So many moves one way after the other: the bound is not near the truth yet, or the truth has changed."""
+
 _SLACK_SHARE = 0.1
 _SLACK_BLOCKS = 2
 _LEAST_BLOCKS = 16
@@ -45,10 +53,10 @@ class Report(NamedTuple):
 class Belief:
     """The bound of one worker's directory, in blocks, as learned so far.
 
-    `told_blocks` is the worker's own word on its cache: the start, and then the most that the bound may be.
+    `told_blocks` is the worker's own word on its cache: the start, and what the bound may not exceed many times.
     """
 
-    __slots__ = ("_before_misses", "_bound", "_hit_since_clear", "_misses", "told_blocks")
+    __slots__ = ("_before_misses", "_bound", "_hit_since_clear", "_least", "_misses", "_run", "_step", "told_blocks")
 
     def __init__(self, told_blocks: int | None = None) -> None:
         self.told_blocks = told_blocks
@@ -56,22 +64,28 @@ class Belief:
         self._before_misses = self._bound
         self._misses = 0
         self._hit_since_clear = True
+        self._least = min(_LEAST_BLOCKS, int(self._bound))
+        self._step = _MOST_STEP if told_blocks is None else _TOLD_STEP
+        self._run = 0
 
     @property
     def bound_blocks(self) -> int:
         """The directory's bound now."""
         return int(self._bound)
 
-    def learn(self, report: Report) -> Verdict:
-        """Compare one prediction with the worker's word."""
+    def learn(self, report: Report, *, full: bool = True) -> Verdict:
+        """Compare one prediction with the worker's word.
+
+        `full` says that the directory is at its bound: one that is not may believe too little for having seen little.
+        """
         lost = report.predicted_tokens - report.reported_tokens
         slack = max(_SLACK_BLOCKS * report.block_tokens, _SLACK_SHARE * report.predicted_tokens)
         if lost > slack:
             return self._lost(report, lost / report.predicted_tokens)
         self._misses = 0
         self._hit_since_clear |= report.reported_tokens >= report.block_tokens
-        if -lost > slack:
-            return self._move(1 + _GROW)
+        if -lost > slack and full:
+            return self._move(1 + self._stride(1) * -lost / report.reported_tokens)
         return Verdict.KEEP
 
     def _lost(self, report: Report, share: float) -> Verdict:
@@ -81,7 +95,7 @@ class Belief:
             self._before_misses = self._bound
         if self._misses == RESTART_AFTER:
             return self._restarted()
-        return self._move(1 - _SHRINK * share)
+        return self._move(1 - self._stride(-1) * share)
 
     def _restarted(self) -> Verdict:
         self._bound = self._before_misses
@@ -89,8 +103,18 @@ class Belief:
         self._misses, self._hit_since_clear = 0, False
         return Verdict.CLEAR
 
+    def _stride(self, direction: int) -> float:
+        """How far to go now, up (1) or down (-1): less at every turn, more again after a run."""
+        if self._run * direction < 0:
+            self._step = max(_LEAST_STEP, self._step * _STEP_AT_A_TURN)
+            self._run = 0
+        self._run += direction
+        if self._run % _RUN == 0:
+            self._step = min(_MOST_STEP, self._step * _STEP_AFTER_A_RUN)
+        return self._step
+
     def _move(self, factor: float) -> Verdict:
         before = self.bound_blocks
-        most = _GROWTH_LIMIT * BOUND_BLOCKS if self.told_blocks is None else max(1, self.told_blocks)
-        self._bound = min(float(most), max(float(min(_LEAST_BLOCKS, most)), self._bound * factor))
+        most = _GROWTH_LIMIT * (BOUND_BLOCKS if self.told_blocks is None else max(1, self.told_blocks))
+        self._bound = min(float(most), max(float(self._least), self._bound * factor))
         return Verdict.KEEP if self.bound_blocks == before else Verdict.RESIZE

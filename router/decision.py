@@ -10,8 +10,9 @@ from xxhash import xxh3_128_digest
 from router.assessment import assess
 from router.core import Placement, Prompt
 from router.heat import Heat
+from router.homes import Homes
 from router.learning import OutputLengths
-from router.policy import NO_WORKER, Policy, Situation, Weights
+from router.policy import HOME, NO_WORKER, Policy, Situation, Weights
 from router.rates import decode_line
 from router.roster import Roster
 from router.settings import RouterSettings
@@ -33,10 +34,11 @@ class Ask(NamedTuple):
 class Traffic:
     """What is known of one model's traffic as a whole; `turns` counts placements by policy."""
 
-    __slots__ = ("decode", "heat", "outputs", "turns", "utilisation")
+    __slots__ = ("decode", "heat", "homes", "outputs", "turns", "utilisation")
 
     def __init__(self, settings: RouterSettings) -> None:
         self.heat = Heat(settings.heat_half_life_requests, settings.heat_bound_blocks, settings.heat_least_requests)
+        self.homes = Homes()
         self.utilisation = Utilisation(settings.utilisation_window_seconds, settings.price_limit)
         self.outputs = OutputLengths()
         self.decode = decode_line()
@@ -67,12 +69,15 @@ def decide(
         ring=roster.ring,
         key=key,
         home=home,
+        homes=traffic.homes.count(key, now),
         slack_seconds=_slack_seconds(settings, roster, home),
         turn=traffic.turns[ask.policy],
         request_id=ask.request_id,
         settings=settings,
     )
     index, reason = policy.choose(situation)
+    if reason == HOME:
+        home = candidates.workers[index]
     worker, cached, seconds = candidates.workers[index], candidates.cached_tokens[index], candidates.wait[index]
     seconds += candidates.own[index]
     return Placement(ask.request_id, worker, reason, ask.policy, home, key, cached, seconds, candidates)

@@ -141,8 +141,11 @@ class Heat:
 
 
 def _branches(node: Node, least_weight: float) -> bool:
-    """Whether enough requests leave the main line behind a prefix, so that passing it over spreads them."""
+    """Whether enough requests leave the main line behind a prefix, so that passing it over spreads them.
+
+    One that nothing follows is asked for again and again as it is: that spreads nobody, and needs more homes.
+    """
     children = node.children
     if len(children) > MANY_BRANCHES:
         return True
-    return node.weight - max([child.weight for child in children.values()], default=0.0) >= least_weight
+    return bool(children) and node.weight - max([child.weight for child in children.values()]) >= least_weight

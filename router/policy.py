@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from math import ceil, inf
 from typing import NamedTuple
 
@@ -43,8 +44,8 @@ class Weights(NamedTuple):
 class Situation(NamedTuple):
     """One request before its choice.
 
-    At least one candidate is usable. `position` finds a worker's index. `slack_seconds` is what the home may be worse
-    by.
+    At least one candidate is usable. `position` finds a worker's index. `home` is the first of the key's `homes` on the
+    ring, `slack_seconds` what a home may be worse by.
     """
 
     candidates: Candidates
@@ -52,6 +53,7 @@ class Situation(NamedTuple):
     ring: Ring
     key: bytes
     home: str | None
+    homes: int
     slack_seconds: float
     turn: int
     request_id: str
@@ -91,8 +93,8 @@ class Homing(Policy):
         return [wait + price * own + weight * decode for wait, own, decode in rows]
 
     def choose(self, situation: Situation) -> Choice:
-        """Home (or who stands in for a home that cannot serve) unless somebody is better by more than the slack."""
-        return _home_within(situation, situation.slack_seconds)
+        """The best home (or a stand-in for one that cannot serve), unless somebody is better by more than the slack."""
+        return _home_within(situation, situation.slack_seconds, situation.homes)
 
 
 class StrictRing(Policy):
@@ -180,12 +182,13 @@ POLICIES: Mapping[str, type[Policy]] = {
 """Every policy by the name that settings and tenants use."""
 
 
-def _home_within(situation: Situation, slack_seconds: float) -> Choice:
-    """The first on the ring that can serve, unless the best scores better by more than the slack."""
-    scores, best, first = situation.candidates.scores, _best(situation), _first_home(situation)
-    if first is None:
-        first = best
-    return _explained(situation, first if scores[first] <= scores[best] + slack_seconds else best)
+def _home_within(situation: Situation, slack_seconds: float, homes: int = 1) -> Choice:
+    """The best of the first `homes` on the ring that can serve, unless somebody is better by more than the slack."""
+    scores, best = situation.candidates.scores, _best(situation)
+    home = _first_home(situation) if homes == 1 else _best_home(situation, homes)
+    if home is not None and scores[home] <= scores[best] + slack_seconds:
+        return _explained(situation, home, home)
+    return _explained(situation, best, home)
 
 
 def _first_home(situation: Situation) -> int | None:
@@ -195,14 +198,23 @@ def _first_home(situation: Situation) -> int | None:
     return next(_in_ring_order(situation, situation.key), None)
 
 
-def _explained(situation: Situation, chosen: int) -> Choice:
+def _best_home(situation: Situation, homes: int) -> int | None:
+    """Ties go to the first in ring order."""
+    walked = islice(_in_ring_order(situation, situation.key), homes)
+    return min(walked, key=situation.candidates.scores.__getitem__, default=None)
+
+
+def _explained(situation: Situation, chosen: int, best_home: int | None = None) -> Choice:
+    """The choice with its reason; among several homes it is the best that was left, or not."""
     home = None if situation.home is None else situation.position.get(situation.home)
     if home is None:
         return Choice(chosen, NO_HOME)
-    if home == chosen:
+    if chosen == home or (situation.homes > 1 and chosen == best_home):
         return Choice(chosen, HOME)
     if situation.candidates.inadmissible[home] is not None:
         return Choice(chosen, LEFT_HOME_UNAVAILABLE)
+    if best_home is not None:
+        home = best_home
     cached = situation.candidates.cached_tokens
     return Choice(chosen, LEFT_HOME_CACHED if cached[chosen] > cached[home] else LEFT_HOME_LOAD)
 

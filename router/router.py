@@ -282,5 +282,6 @@ class Router:
         self._traffic.turns[ask.policy] += 1
         if counts and prompt.key_blocks:
             work = Work(seconds, self.settings.decode_weight * placement.candidates[index].decode_seconds)
-            self._traffic.homes.add(placement.key, work, now, self._traffic.utilisation.load(now))
+            load = self._traffic.utilisation.load(now)
+            self._traffic.homes.add(placement.key, work, now, most=len(roster.ring), fleet_load=load)
             self._traffic.heat.count(prompt.key_blocks, hot_share(roster))

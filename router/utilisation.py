@@ -28,6 +28,10 @@ class Utilisation:
         self.add(-seconds * exp((placed_at - now) / self._window), now)
         self._work = max(0.0, self._work)
 
+    def load(self, now: float) -> float:
+        """Seconds of prefill placed in a second, by all replicas; changes nothing."""
+        return self._decayed(now) / self._window
+
     def share(self, now: float, workers: int) -> float:
         """ρ̂, 0 … 0.99; changes nothing."""
         return min(_FULLEST, self._decayed(now) / (max(1, workers) * self._window))

@@ -14,6 +14,9 @@ from router.rates import WorkerRates
 from router.virtual_queue import VirtualQueue
 
 _LEAST_SECONDS = 1e-3
+_FULL = 0.9
+"""A directory filled so far says what does not fit; eviction takes whole ends of chains."""
+
 _FARTHEST_RATIO = 4.0
 """How wrong one wait may make a prefill look."""
 
@@ -153,7 +156,7 @@ class WorkerState:
 
     def correct(self, report: Report) -> None:
         """Let the worker's word on what it had cached correct the belief."""
-        verdict = self.belief.learn(report)
+        verdict = self.belief.learn(report, full=len(self.directory) >= _FULL * self.directory.bound_blocks)
         if verdict is Verdict.CLEAR:
             self.directory.clear()
         if verdict is not Verdict.KEEP:

@@ -56,12 +56,36 @@ def test_a_cache_larger_than_guessed_is_learned() -> None:
     assert belief.bound_blocks > BOUND_BLOCKS
 
 
-def test_the_bound_never_exceeds_the_workers_own_word() -> None:
-    """It knows its size; more than that cannot be held."""
+def test_a_size_told_too_small_is_outgrown() -> None:
+    """A worker with a second tier holds more than its first: told a quarter of the truth, the bound goes up to it."""
+    assert 0.6 * 600 <= run_against_a_cache(150, 600).bound_blocks <= 1.5 * 600
+
+
+def test_a_directory_that_is_not_full_says_nothing_of_the_size() -> None:
+    """After a start the gateway knows little of what workers hold; that is no reason to believe them larger."""
     belief = Belief(300)
     for _ in range(50):
-        belief.learn(report(10, 40))
+        assert belief.learn(report(10, 40), full=False) is Verdict.KEEP
     assert belief.bound_blocks == 300
+
+
+def test_growth_ends_somewhere() -> None:
+    """A worker that counts otherwise than the router does not make a directory grow for ever."""
+    belief = Belief(300)
+    for _ in range(500):
+        belief.learn(report(10, 40))
+    assert belief.bound_blocks == 16 * 300
+
+
+def test_steps_become_small_where_errors_balance_and_large_when_the_truth_changes() -> None:
+    """Around the right size the bound stays within a few percent; half the cache gone, it follows in some answers."""
+    belief = Belief(1000)
+    for number in range(400):
+        belief.learn(report(40, 30) if number % 2 else report(30, 40))
+    assert 900 <= belief.bound_blocks <= 1100
+    for _ in range(40):
+        belief.learn(report(40, 20))
+    assert belief.bound_blocks <= 500
 
 
 def test_a_run_of_empty_answers_is_a_restart() -> None:

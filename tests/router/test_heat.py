@@ -37,13 +37,22 @@ def test_rare_prefixes_keep_their_first_block_as_key() -> None:
     heat.check_integrity()
 
 
-def test_a_chain_that_is_hot_to_its_end_is_keyed_by_its_last_block() -> None:
-    """The same prompt again and again still has one key."""
-    heat, chain = Heat(), build_chain(("same", 6))
+def test_a_prompt_asked_for_again_and_again_keeps_its_key() -> None:
+    """Passing it over would spread nobody, and would move it from the worker that holds it."""
+    heat, chain, keys = Heat(), build_chain(("same", 6)), set()
     for _ in range(50):
         heat.count(chain, SHARE)
+        keys |= {heat.adaptive_key(chain, SHARE), heat.adaptive_key(chain[:3], SHARE)}
+    assert keys == {chain[0]}
+
+
+def test_a_prompt_that_is_asked_for_and_gone_on_from_has_a_key_of_its_own() -> None:
+    """Half ask for the prompt as it is, half go on from it: the two are spread."""
+    heat, chain = Heat(), build_chain(("same", 6))
+    for number in range(100):
+        heat.count(chain if number % 2 else [*chain, *build_chain(("more", 2))], SHARE)
     assert heat.adaptive_key(chain, SHARE) == chain[-1]
-    assert heat.adaptive_key(chain[:3], SHARE) == chain[0]  # nobody has left this prefix before its end
+    assert heat.adaptive_key([*chain, *build_chain(("more", 2))], SHARE) == build_chain(("more", 2))[0]
 
 
 def test_shares_follow_the_requests() -> None:
@@ -82,7 +91,8 @@ def test_memory_is_bounded_and_hot_prefixes_outlive_the_cold() -> None:
     """A flood of one-off prompts pushes out one-off prompts."""
     heat = Heat(bound_blocks=400)
     for number in range(2000):
-        heat.count(build_chain((f"flood-{number}", 30)) if number % 4 else build_chain(("hot", 20)), SHARE)
+        hot = build_chain(("hot", 20), (f"own-{number}", 1))
+        heat.count(build_chain((f"flood-{number}", 30)) if number % 4 else hot, SHARE)
         assert len(heat) <= 400
     chain = build_chain(("hot", 20), ("more", 5))
     assert heat.adaptive_key(chain, SHARE) == chain[20]
