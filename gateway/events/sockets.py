@@ -57,7 +57,10 @@ class Sockets:
 
     def subscribe(self, source: Source) -> Subscription:
         """Hear what `source` publishes. ZMQ connects, and again after each break, by itself."""
-        return Subscription(self._zmq, self._open(self._zmq.SUB, source.endpoint, source.topic))
+        opened = self._open(self._zmq.SUB, source.topic)
+        subscription = Subscription(self._zmq, opened)
+        opened.connect(source.endpoint)
+        return subscription
 
     async def replay(self, endpoint: str, first: int, seconds: float) -> AsyncGenerator[Message, None]:
         """What a replay socket repeats from `first` on; `ReplayFailed` when it is silent for `seconds` before the end.
@@ -65,8 +68,10 @@ class Sockets:
         A DEALER that asks like a REQ, which would hear only the first answer. Both framings are understood: the topic
         stands before the number from vLLM 0.26 on.
         """
-        asker = Inbox(self._zmq, self._open(self._zmq.DEALER, endpoint, None))
+        opened = self._open(self._zmq.DEALER, None)
+        asker = Inbox(self._zmq, opened)
         try:
+            opened.connect(endpoint)
             asker.send([b"", first.to_bytes(SEQUENCE_BYTES, "big")])
             while True:
                 try:
@@ -85,7 +90,7 @@ class Sockets:
         """Close every socket."""
         self._context.destroy(linger=0)
 
-    def _open(self, kind: int, endpoint: str, topic: str | None) -> Any:
+    def _open(self, kind: int, topic: str | None) -> Any:
         zmq = self._zmq
         opened = self._context.socket(kind)
         options = {
@@ -96,13 +101,12 @@ class Sockets:
             zmq.RECONNECT_IVL_MAX: RECONNECT_MOST_MILLISECONDS,
             zmq.HEARTBEAT_IVL: HEARTBEAT_MILLISECONDS,
             zmq.HEARTBEAT_TIMEOUT: HEARTBEAT_TIMEOUT_MILLISECONDS,
-            zmq.IPV6: int("[" in endpoint),
+            zmq.IPV6: 1,
         }
         for option, value in options.items():
             opened.setsockopt(option, value)
         if topic is not None:
             opened.setsockopt(zmq.SUBSCRIBE, topic.encode())
-        opened.connect(endpoint)
         return opened
 
 
@@ -146,6 +150,26 @@ class Inbox:
 
 class Subscription(Inbox):
     """A SUB socket; messages that are no numbered batch are passed over."""
+
+    def __init__(self, zmq: ModuleType, socket: Any) -> None:
+        super().__init__(zmq, socket)
+        self._monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+
+    def broke(self) -> bool:
+        """Whether the connection ended since this was asked last: what comes after may be another process's."""
+        broke = False
+        while True:
+            try:
+                self._monitor.recv_multipart(self._zmq.NOBLOCK)
+            except self._zmq.Again:
+                return broke
+            broke = True
+
+    def close(self) -> None:
+        """Forget what is unread."""
+        if not self._socket.closed:
+            self._socket.disable_monitor()
+        super().close()
 
     async def batch(self, seconds: float) -> Message:
         """The next batch; TimeoutError when none comes within `seconds`."""

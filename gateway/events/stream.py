@@ -124,6 +124,9 @@ class Stream:
         except TimeoutError:
             self._look()
             return
+        if subscription.broke():
+            # A new life may have counted to just this number: the last one heard tells.
+            self.follower.catch_up()
         await self._turns.take(partial(self.follower.hear, number, payload))
 
     def _look(self) -> None:

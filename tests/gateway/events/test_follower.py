@@ -63,9 +63,13 @@ class Publisher:
 
 
 class Pair:
-    """A follower of a publisher, with every question answered at once."""
+    """A follower of a publisher, with every question answered at once.
+
+    `broke`: the connection did, and before anything that comes over the next one the last batch heard is asked for.
+    """
 
     def __init__(self, keep: int = 10_000, *, can_ask: bool = True) -> None:
+        self.broke = False
         self.worker = Publisher(keep)
         self.sink = Blocks()
         self.follower = Follower(self.sink, can_ask=can_ask)
@@ -78,6 +82,9 @@ class Pair:
 
     def hear(self, *messages: tuple[int, bytes]) -> None:
         for message in messages:
+            if self.broke:
+                self.follower.catch_up()
+                self.broke = False
             self.follower.hear(*message)
             self.answer()
 
@@ -182,6 +189,17 @@ def test_a_restart_after_a_single_batch_is_found_too():
     pair.worker.publish(3)
     pair.catch_up()
     assert pair.sink.held == {2, 3}
+
+
+def test_a_new_life_that_comes_to_just_the_next_number():
+    """Its batches up to there were missed, so the numbers fit: that the connection broke is the one sign of it."""
+    pair = Pair()
+    pair.hear(pair.worker.publish(1))
+    pair.worker.restart()
+    pair.worker.publish(2)
+    pair.broke = True
+    pair.hear(pair.worker.publish(3))
+    assert (pair.sink.held, pair.counts.lives) == ({2, 3}, 1)
 
 
 def test_asking_unprompted_finds_a_lost_last_batch():
@@ -313,7 +331,7 @@ def test_any_sequence_followed_by_a_catch_up_equals_the_workers_own_state(steps,
             pair.worker.drop(block)
         elif what == "r":
             pair.worker.restart()
-            dropped = False
+            pair.broke, dropped = True, False
         elif what == "a" and heard:
             pair.hear(draw.choice(heard))
         elif what == "s":
