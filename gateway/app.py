@@ -99,7 +99,15 @@ class Gateway:
                 timeouts.idle_seconds,
             )
         )
-        self.prewarmer = Prewarmer(config.prewarm, self.fleet, self.serving.router, self._upstream, self.metrics, clock)
+        self.prewarmer = Prewarmer(
+            config.prewarm,
+            self.fleet,
+            self.serving.router,
+            self._upstream,
+            self.metrics,
+            clock,
+            replicas=lambda: 1 + (self.sharing.others if self.sharing is not None else 0),
+        )
         self.server = self._data_server(clock)
         self._admin = Admin(
             readiness=self.readiness,

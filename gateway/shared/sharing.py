@@ -79,6 +79,11 @@ class Sharing:
         """Whether the other replicas are heard at this moment."""
         return self._replicas.state == JOINED
 
+    @property
+    def others(self) -> int:
+        """Other replicas that gave a sign of life in the last seconds."""
+        return self._stream.others
+
     def make_router(self, model: str, settings: RouterSettings) -> Router:
         """A router for a base model that tells what it does, and hears of the others once `loaded` was called."""
         router = self._routers[model] = Router(settings, partial(self._outbox.tell, model))
