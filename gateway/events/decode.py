@@ -61,9 +61,12 @@ class Decoder:
         """The event, or None for one that says nothing about the worker's own whole-context cache."""
         if name == "AllBlocksCleared":
             return Cleared()
-        if name not in FIELDS or fields.get("medium") not in MEDIA or fields.get("locality") == REMOTE:
+        said, group = fields.get("medium"), fields.get("group_idx")
+        if not (said is None or isinstance(said, str)) or not (group is None or isinstance(group, int)):
+            raise BadBatch("medium is no name or group_idx no number")
+        if name not in FIELDS or said not in MEDIA or fields.get("locality") == REMOTE:
             return None
-        medium, hashes, group = MEDIA[fields.get("medium")], _hashes(fields), fields.get("group_idx")
+        medium, hashes = MEDIA[said], _hashes(fields)
         if name == "BlockStored" and fields.get("kv_cache_spec_kind") not in FULL_ATTENTION:
             self._partial_groups.add(group or 0)
             return None
