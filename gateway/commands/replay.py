@@ -174,7 +174,8 @@ def _show(told: dict[str, Any], reference: str, *, as_json: bool) -> None:
 
 def _pace_in_words(parameters: dict[str, Any]) -> str:
     sustained, load = parameters["sustained_requests_per_second"], parameters["load"]
-    fleet = f"{parameters['workers']} workers of {parameters['cache_blocks']} blocks"
+    blocks = parameters["cache_blocks"]
+    fleet = f"{parameters['workers']} workers of {blocks:,} blocks ({blocks * parameters['block_tokens']:,} tokens)"
     if sustained is None:
         return f"{fleet}, at {load:g} times the trace's own pace"
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import logging
@@ -18,7 +19,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gateway.accounting import Accounts, Bill
-from gateway.cli import MISUSE, main
+from gateway.cli import MISUSE, WELL, main
 from gateway.metrics import Metrics
 from gateway.record import Recorder
 from gateway.settings import Record
@@ -210,13 +211,18 @@ async def test_a_folder_that_went_is_no_reason_to_stop(tmp_path: Path):
         await until(lambda: written(running) == 1)
 
 
-async def test_the_last_lines_are_written_when_the_gateway_ends(tmp_path: Path):
-    """Nobody waits for the thread's next round."""
+async def test_the_last_lines_are_written_when_the_gateway_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Nobody waits for the thread's next round; `homing replay` then says what it would have been."""
     path = tmp_path / "r.jsonl"
     async with scripted_worker() as worker, running_gateway(worker, record=Record(str(path))) as running:
         for _ in range(5):
             await running.ask(messages=LONG)
     assert len(load_trace(path).requests) == 5
+    words = ["replay", "--trace", str(path), "--policy", "homing", "--load", "recorded", "--processes", "1", "--json"]
+    assert await asyncio.to_thread(main, words) == WELL
+    told = json.loads(capsys.readouterr().out)
+    assert told["recorded"]["token_hit_rate"] == 0.64
+    assert told["policies"]["homing"]["token_hit_rate"] > 0.5
 
 
 def test_a_full_queue_drops_and_counts(tmp_path: Path):
