@@ -130,7 +130,7 @@ class ContinuousBatching(Worker):
                 return False
         self.queue.popleft()
         job.cached_tokens = self.cached_tokens(prompt)
-        uncached = prompt.tokens - job.cached_tokens
+        uncached = max(1, prompt.tokens - job.cached_tokens)
         self.pending_tokens += uncached - job.estimated_tokens
         job.estimated_tokens = uncached
         self._prefilling.append(job)

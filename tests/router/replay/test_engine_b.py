@@ -15,7 +15,10 @@ ASKS = st.builds(
     Ask,
     at_seconds=st.integers(0, 300).map(lambda tenths: tenths / 10),
     name=st.lists(st.sampled_from("ab"), min_size=1, max_size=5).map(".".join),
+    tokens=st.none(),
     output_tokens=st.integers(1, 30),
+    session=st.none(),
+    think_seconds=st.just(0.0),
 )
 
 
@@ -72,6 +75,12 @@ def test_a_context_that_has_no_room_waits():
     assert second.ttft_seconds == pytest.approx(first.total_seconds - 0.1 + 0.7)
     (_, roomy), _ = run(*asks, cache_blocks=5)
     assert roomy.ttft_seconds == pytest.approx(0.7 + (0.25 + 0.099 + 0.2) + (0.25 + 0.099 + 0.201) + 0.252 - 0.1)
+
+
+def test_an_empty_prompt_takes_a_step_too():
+    """No token at all, or one."""
+    (first, second), _ = run(Ask(0.0, "", tokens=0, output_tokens=1), Ask(1.0, "", tokens=1, output_tokens=1))
+    assert first.ttft_seconds == second.ttft_seconds == pytest.approx(0.251)
 
 
 def test_a_lone_request_is_served_even_where_it_does_not_fit():
