@@ -36,7 +36,7 @@ class Line(NamedTuple):
             value = float(self.row[name])
         except KeyError:
             raise self.error(f"`{name}` is missing") from None
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise self.error(f"`{name}` is no number") from None
         if not 0 <= value <= most:
             raise self.error(f"`{name}` is {value:g}, it must be from 0 to {most:g}")

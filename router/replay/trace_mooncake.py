@@ -79,7 +79,7 @@ def _range_numbers(line: Line) -> list[int]:
         # Counted before it is expanded: a trace may be anybody's.
         if sum(end - first for first, end in ranges) <= MOST_TOKENS // BLOCK_TOKENS:
             return list(chain.from_iterable(range(first, end) for first, end in ranges))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise line.error("`ranges` must be a list of [first id, count]") from None
     raise line.error("`ranges` lists more blocks than a prompt can have")
 
@@ -90,7 +90,7 @@ def _prompt(line: Line, tokens: int, numbers: Sequence[Any], names: BlockNames) 
         raise line.error(f"{tokens} tokens are {wanted} blocks of {BLOCK_TOKENS}, but {len(numbers)} are listed")
     try:
         blocks = [names[number] for number in numbers]
-    except TypeError:
+    except (TypeError, ValueError, OverflowError):
         raise line.error("a block id is no number") from None
     return Prompt(tokens=tokens, block_tokens=BLOCK_TOKENS, exact_blocks=blocks, key_blocks=blocks)
 

@@ -49,14 +49,14 @@ def trace_file(folder: Path) -> Path:
 def load_ragpulse(path: Path) -> Trace:
     """The trace file; the parts' lengths are looked for beside it. Times are whole seconds, as they were published."""
     lengths = {part.name: _lengths(path, part) for part in PARTS}
-    chains, sessions = ChainNames(), dict[object, int]()
+    chains, sessions = ChainNames(), dict[str, int]()
     rows = []
     for line in read_lines(path):
         pieces = list(_pieces(line, lengths))
         tokens = sum(count for *_, count in pieces)
         blocks = chains.follow(b"", _blocks(pieces))
         key_blocks = blocks or [xxh3_128_digest(b"short %d" % line.number)]
-        session = sessions.setdefault(line.row.get("session_id", line.number), len(sessions))
+        session = sessions.setdefault(str(line.row.get("session_id")), len(sessions))
         prompt = Prompt(tokens, BLOCK_TOKENS, blocks, key_blocks)
         rows.append((line.number_of("timestamp", MOST_SECONDS), line.count_of("output_length"), session, prompt))
     rows.sort(key=lambda row: row[0])
@@ -77,11 +77,11 @@ def _lengths(path: Path, part: Part) -> dict[int, int]:
 def _pieces(line: Line, lengths: dict[str, dict[int, int]]) -> Iterator[Piece]:
     """The prompt, cut into pieces that lie in one block each."""
     ids = line.row.get("hash_ids")
-    if not isinstance(ids, dict):
+    if not isinstance(ids, dict) or not all(isinstance(numbers, list) for numbers in ids.values()):
         raise line.error("`hash_ids` must be an object of lists")
     place = 0
     for part in PARTS:
-        for number in ids.get(part.name) or ():
+        for number in ids.get(part.name, ()):
             length = lengths[part.name].get(number) if isinstance(number, int) else None
             if length is None:
                 raise line.error(f"{part.name} {number!r} has no length in the file *{part.file}.jsonl")

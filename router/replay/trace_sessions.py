@@ -212,7 +212,7 @@ def _call(line: Line) -> _Call:
     pairs = line.list_of("h")
     try:
         ranges = tuple((int(first), int(count)) for first, count in pairs)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise line.error("`h` must be a list of [first id, count]") from None
     if sum(count for _, count in ranges) > _MOST_RANGES_BLOCKS or any(count < 0 for _, count in ranges):
         raise line.error("`h` lists more blocks than a prompt can have")

@@ -22,7 +22,7 @@ from tests.gateway.recording.recording_builders import (
     recorded_trace,
     write_recording,
 )
-from tests.router.replay.trace_builders import SYNTHETIC
+from tests.router.replay.trace_builders import SYNTHETIC, published_trace
 
 
 def told(writer: LineWriter, served: Served) -> dict:
@@ -147,7 +147,7 @@ def test_any_chains_read_back_as_equal_where_they_were_equal(tmp_path_factory, a
 
 def test_a_published_trace_goes_through_unharmed(tmp_path: Path):
     """Recorded and read, the synthetic trace has its equal beginnings, lengths and times."""
-    trace = load_trace(SYNTHETIC)
+    trace = published_trace(SYNTHETIC)
     recording = load_recording(recorded_trace(trace, tmp_path / "r.jsonl"))
     names: dict[bytes, bytes] = {}
     for was, now in zip(trace.requests, recording.trace.requests, strict=True):

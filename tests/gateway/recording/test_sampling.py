@@ -5,10 +5,9 @@ from __future__ import annotations
 from gateway.recording.sampling import in_sample
 from router.core import FleetView, WorkerView
 from router.replay.core import Trace
-from router.replay.traces import load_trace
 from router.ring import Ring
 from router.router import Router
-from tests.router.replay.trace_builders import SYNTHETIC, shared_cache_hit_rate
+from tests.router.replay.trace_builders import SYNTHETIC, published_trace, shared_cache_hit_rate
 
 KEYS = [number.to_bytes(16, "little") for number in range(5000)]
 
@@ -35,7 +34,7 @@ def test_a_sample_is_not_the_families_of_some_workers():
 def test_a_sample_of_a_real_trace_hits_about_what_all_of_it_hits():
     """A quarter of the synthetic trace's families with a quarter of the cache: within 4 points. Requests taken at
     random lose more than 20."""
-    trace = load_trace(SYNTHETIC)
+    trace = published_trace(SYNTHETIC)
     router, fleet = Router(), FleetView(tuple([WorkerView(f"w{number}") for number in range(8)]))
     sampled = []
     for request in trace.requests:

@@ -6,17 +6,25 @@ import gzip
 import json
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from router.replay.core import Trace
 from router.replay.trace_ragpulse import PARTS
+from router.replay.traces import load_trace
 
 ROOT = Path(__file__).parents[3]
 CONVERSATION = ROOT / "bench" / "data" / "mooncake_conversation.jsonl.gz"
 SYNTHETIC = ROOT / "tests" / "data" / "traces" / "mooncake_synthetic.jsonl.gz"
 CLAUDE_CODE = ROOT / "bench" / "data" / "claude_code_sessions.jsonl.gz"
 RAGPULSE = ROOT / "bench" / "data" / "ragpulse_trace.jsonl.gz"
+
+
+@cache
+def published_trace(path: Path) -> Trace:
+    """A published trace, read once for all tests of a process; nobody changes it."""
+    return load_trace(path)
 
 
 def write_rows(path: Path, rows: Sequence[Any]) -> Path:
@@ -52,7 +60,7 @@ def write_ragpulse(folder: Path, rows: Sequence[dict[str, Any]], lengths: dict[s
 
 def distinct_blocks(trace: Trace) -> int:
     """Different blocks in a trace."""
-    return len({block for request in trace.requests for block in request.prompt.exact_blocks})
+    return len(set().union(*(request.prompt.exact_blocks for request in trace.requests)))
 
 
 def shared_cache_hit_rate(trace: Trace, cache_blocks: int | None = None) -> float:
