@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from gateway.fleet import Fleet, UnknownWorker
 from gateway.metrics import Metrics
 from gateway.prewarm.budget import Budget
-from gateway.prewarm.plan import Gain, Plan, joiner_gain, leaver_gain
+from gateway.prewarm.plan import LOOKS_AT_ONCE, Gain, Plan, joiner_gain, leaver_gain
 from gateway.prewarm.sender import How, Sender, SendError
 from gateway.prewarm.store import KeptPrompt, PromptStore
 from gateway.settings import Prewarm
@@ -33,9 +33,6 @@ MOST_FAULTS: Final = 3
 
 MOST_TRIES: Final = 3
 """How often a prompt is begun that others' requests interrupt."""
-
-_SLICE: Final = 32
-"""Prompts that are looked at between two turns of the event loop: about a millisecond."""
 
 
 class Kind(Enum):
@@ -115,11 +112,11 @@ class Undertaking:
         for number, kept in enumerate(self._tools.store):
             if (gain := self._gain(kept)).tokens > 0:
                 yield kept, gain
-            if number % _SLICE == _SLICE - 1:
+            if number % LOOKS_AT_ONCE == LOOKS_AT_ONCE - 1:
                 await asyncio.sleep(0)
 
     async def _give_all(self, plan: Plan) -> None:
-        while self._faults < MOST_FAULTS and (step := plan.next()) is not None:
+        while self._faults < MOST_FAULTS and (step := await plan.next()) is not None:
             kept, gain = step
             target = self._target(kept)
             if target is None:
@@ -222,7 +219,10 @@ class Undertaking:
         source = next((worker for worker in self._tools.fleet.workers if worker.name == gain.source), None)
         if source is None or source.state is not State.READY or not self._tools.sender.may_pull(target, source):
             return False
-        return await self._tools.sender.pull(kept, target, source)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._budget.deadline - self._tools.clock()):
+                return await self._tools.sender.pull(kept, target, source)
+        return False
 
     async def _compute(self, plan: Plan, kept: KeptPrompt, gain: Gain, target: Worker) -> None:
         tools, warming = self._tools, self._tools.routers(kept.model).warming

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gateway.prewarm.plan import Gain, Plan, joiner_gain, leaver_gain
+import asyncio
+
+from gateway.prewarm.plan import LOOKS_AT_ONCE, Gain, Plan, joiner_gain, leaver_gain
 from tests.gateway.prewarm.prewarm_builders import build_kept
 
 PEERS = {"a", "b"}
@@ -15,49 +17,49 @@ def build_plan(gains):
     return Plan(found, lambda kept: Gain(now[id(kept)], "a"), 0.0), now
 
 
-def taken(plan):
+async def taken(plan):
     order = []
-    while (step := plan.next()) is not None:
+    while (step := await plan.next()) is not None:
         order.append(step[0])
     return order
 
 
-def test_the_most_tokens_for_the_most_who_will_ask_come_first():
+async def test_the_most_tokens_for_the_most_who_will_ask_come_first():
     """Heat times tokens."""
     small, large, hot = build_kept(), build_kept(), build_kept(heat=10.0)
     plan, _ = build_plan([(small, 100), (large, 500), (hot, 60)])
-    assert [id(kept) for kept in taken(plan)] == [id(kept) for kept in (hot, large, small)]
+    assert [id(kept) for kept in await taken(plan)] == [id(kept) for kept in (hot, large, small)]
 
 
-def test_what_was_brought_with_another_is_not_brought_again():
+async def test_what_was_brought_with_another_is_not_brought_again():
     """Two prompts with one beginning: after the first, the second lacks less, and another comes before it."""
     first, second, third = build_kept(), build_kept(), build_kept()
     plan, now = build_plan([(first, 900), (second, 800), (third, 300)])
-    assert plan.next()[0] is first
+    assert (await plan.next())[0] is first
     now[id(second)] = 100
-    assert plan.next()[0] is third
-    kept, gain = plan.next()
+    assert (await plan.next())[0] is third
+    kept, gain = await plan.next()
     assert (kept, gain.tokens) == (second, 100)
-    assert plan.next() is None
+    assert (await plan.next()) is None
 
 
-def test_what_brings_nothing_any_more_is_passed_over():
+async def test_what_brings_nothing_any_more_is_passed_over():
     """It was asked by somebody meanwhile, or moved."""
     first, second = build_kept(), build_kept()
     plan, now = build_plan([(first, 900), (second, 800)])
     now[id(first)] = 0
-    assert [id(kept) for kept in taken(plan)] == [id(second)]
+    assert [id(kept) for kept in await taken(plan)] == [id(second)]
 
 
-def test_what_was_interrupted_comes_again():
+async def test_what_was_interrupted_comes_again():
     """With what it still lacks."""
     first, second = build_kept(), build_kept()
     plan, now = build_plan([(first, 900), (second, 100)])
-    assert plan.next()[0] is first
+    assert (await plan.next())[0] is first
     now[id(first)] = 500
     plan.again(first)
     assert len(plan) == 2
-    assert plan.next()[0] is first
+    assert (await plan.next())[0] is first
 
 
 def test_a_joiner_gains_what_another_holds_and_it_does_not():
@@ -82,3 +84,22 @@ def test_only_what_would_be_lost_with_a_leaver_moves():
     assert leaver_gain({"old": 640, "b": 640}, "old", "a", PEERS).tokens == 0
     assert leaver_gain({"b": 640}, "old", "a", PEERS).tokens == 0
     assert leaver_gain({"old": 640, "leaving too": 640}, "old", "a", PEERS) == Gain(640, "old")
+
+
+async def test_a_long_plan_that_brings_nothing_any_more_does_not_hold_the_loop_up():
+    """Others get their turn while it is thrown away."""
+    prompts = [(build_kept(), 100) for _ in range(10 * LOOKS_AT_ONCE)]
+    plan, now = build_plan(prompts)
+    now.update(dict.fromkeys(now, 0))
+    turns = 0
+
+    async def count_turns():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count_turns())
+    assert await plan.next() is None
+    counting.cancel()
+    assert turns >= 9
