@@ -93,8 +93,7 @@ class ChainBook:
 def _chain(piece: Piece | None, count: int) -> list[bytes]:
     """The chain that ends with the first `count` blocks of `piece`."""
     parts: list[Sequence[bytes]] = []
-    here, blocks = piece, count
-    while here is not None:
-        parts.append(here.blocks if blocks == len(here.blocks) else here.blocks[:blocks])
-        here, blocks = here.before, here.before_blocks
+    while piece is not None:
+        parts.append(piece.blocks if count == len(piece.blocks) else piece.blocks[:count])
+        count, piece = piece.before_blocks, piece.before
     return [block for part in reversed(parts) for block in part]

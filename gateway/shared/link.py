@@ -5,7 +5,9 @@ redis-py's client would retry and wait for seconds; its connections alone do nei
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from math import inf
 from types import TracebackType
 from typing import Any, Final, NamedTuple
 
@@ -51,7 +53,7 @@ class Link:
     def __init__(self, url: str, stream: str) -> None:
         self._pool = ConnectionPool.from_url(
             url,
-            socket_timeout=CALL_SECONDS,
+            socket_timeout=None,
             socket_connect_timeout=CALL_SECONDS,
             retry=Retry(NoBackoff(), 0),
             protocol=2,
@@ -94,21 +96,26 @@ class Link:
         return int(await self._call(self._writer, "XLEN", self._stream))
 
     async def _call(self, connection: AbstractConnection, *command: Any, seconds: float = CALL_SECONDS) -> Any:
-        """One command and its answer. Whatever goes wrong cuts the connection: no later call reads this one's answer.
+        """One command and its answer, connecting included. Whatever goes wrong cuts the connection.
 
-        A cancelled call cuts it too (redis-py does so on any exception while reading or writing).
+        So no later call reads this one's answer. The time limit is ours: redis-py, given one, would return None and
+        leave the answer to the next call, and its own limit on sending may swallow a cancellation.
         """
         try:
-            await connection.send_command(*command)
-            return await connection.read_response(disable_decoding=True, timeout=seconds)
+            async with asyncio.timeout(seconds):
+                await connection.send_command(*command)
+                return await connection.read_response(disable_decoding=True, timeout=inf)
         except ResponseError as error:
             raise LinkError(f"Redis says {str(error).split(' ', 1)[0][:40]}") from None
-        except RedisError as error:
+        except TimeoutError:
+            await connection.disconnect(nowait=True)
+            raise LinkError("no answer in time") from None
+        except (RedisError, OSError) as error:
             await connection.disconnect(nowait=True)
             raise LinkError(type(error).__name__) from None
-        except OSError as error:
+        except asyncio.CancelledError:
             await connection.disconnect(nowait=True)
-            raise LinkError(error.strerror or type(error).__name__) from None
+            raise
 
 
 def _entries(answer: Any) -> list[Entry]:

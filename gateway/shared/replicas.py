@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final
 
@@ -30,6 +30,7 @@ PROBE_SECONDS: Final = 1.0
 FAILURES_TO_ALONE: Final = 3
 FAILURE_PAUSE_SECONDS: Final = 0.01
 GOODBYE_SECONDS: Final = 0.1
+_END_SECONDS: Final = 0.2
 
 ALONE, JOINING, JOINED = "alone", "joining", "joined"
 STATES: Final = (ALONE, JOINING, JOINED)
@@ -75,9 +76,7 @@ class Replicas:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         joined = self.state == JOINED
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await _end(self._tasks)
         if joined:
             await self._say_goodbye()
         await self._link.cut()
@@ -120,12 +119,10 @@ class Replicas:
         try:
             await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for loop in loops:
-                loop.cancel()
-            ends = await asyncio.gather(*loops, return_exceptions=True)
-        for end in ends:
-            if isinstance(end, Exception):
-                raise end
+            await _end(loops)
+        for loop in loops:
+            if not loop.cancelled():
+                loop.result()
 
     async def _catch_up(self) -> None:
         while not self._stream.caught_up(await self._read(wait_seconds=0.0, late=True)):
@@ -217,3 +214,12 @@ class Replicas:
         self.state = state
         for each in STATES:
             self._metrics.replica_state.labels(each).set(each == state)
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel tasks until they have ended: a library may swallow a cancellation that comes at a bad moment."""
+    pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=_END_SECONDS)
