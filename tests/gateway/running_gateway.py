@@ -239,7 +239,7 @@ async def running_gateway(
         limits=Limits(body_bytes=body_bytes),
         probes=Probes(interval_seconds=probe_seconds, start_seconds=2.0),
         record=record,
-        redis=Redis(url=redis_url) if redis_url is not None else None,
+        redis=Redis(url=redis_url, start_seconds=0.5) if redis_url is not None else None,
         prewarm=prewarm or Prewarm(),
     )
     async with Gateway(config, load_secrets(config, ENVIRON)) as gateway:
