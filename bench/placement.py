@@ -55,14 +55,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="renew the tables of that document")
     parser.add_argument("--from", dest="earlier", type=Path, metavar="FILE", help="judge an earlier --json")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where cells are kept")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="how many of each cell")
+    parser.add_argument("--seeds", type=int, metavar="N", help="how many of each cell: 2, and 3 with --full")
     parser.add_argument("--processes", type=int, metavar="N", help="how many cores")
     parser.add_argument("--no-speed", action="store_true", help="leave out what is timed")
     return parser.parse_args()
 
 
 def _run(options: argparse.Namespace) -> dict[Cell, Figures]:
-    seeds = range(1, options.seeds + 1)
+    seeds = range(1, (options.seeds or (3 if options.full else 2)) + 1)
     cells = full_cells(seeds) if options.full else quick_cells(seeds)
     return all_figures(cells, Store(options.folder), options.processes)
 

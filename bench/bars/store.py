@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Iterable
 from functools import cache
@@ -13,9 +14,19 @@ from bench.bars.cells import ROOT, Cell, Workload
 from bench.bars.run import Figures
 from bench.peers.registry import PEERS
 
-SIMULATOR = ("router/replay/*.py", "router/core.py", "bench/bars/run.py", "bench/bars/hot_head.py")
+SIMULATOR = (
+    "router/core.py",
+    "router/replay/[!crt]*.py",
+    "router/replay/c[!h]*.py",
+    "router/replay/trace_[!r]*.py",
+    "router/replay/trace_ragpulse.py",
+    "bench/bars/run.py",
+    "bench/bars/hot_head.py",
+)
+"""All of the replay but the router's choosers and the reading of recordings, which no peer's figure depends on."""
+
 PEER_CODE = ("bench/peers/*.py",)
-ROUTER_CODE = ("router/*.py", "bench/bars/newcomer.py")
+ROUTER_CODE = ("router/*.py", "router/replay/choosers.py", "bench/bars/newcomer.py", "bench/peers/routing_keys.py")
 
 
 class Store:
@@ -47,10 +58,10 @@ class Store:
 
 @cache
 def code_digest(patterns: tuple[str, ...]) -> str:
-    """One hash over all files that match."""
+    """One hash over what all files that match do: comments and layout do not count."""
     digest = xxh3_128()
     for path in _files(patterns):
-        digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+        digest.update(f"{path.relative_to(ROOT)}\n{ast.dump(ast.parse(path.read_text()))}\n".encode())
     return digest.hexdigest()
 
 
