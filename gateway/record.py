@@ -89,6 +89,7 @@ class Recorder:
             prompt_tokens=usage.prompt_tokens if usage is not None else prompt.tokens,
             output_tokens=usage.completion_tokens if usage is not None else None,
             ttft_seconds=bill.ttft_seconds,
+            total_seconds=now - bill.opened_at,
             cached_tokens=usage.cached_tokens if usage is not None else None,
         )
 

@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.png is not None:
             check_drawable(arguments.png)
-        loaded = load(Source(arguments.trace, arguments.model, arguments.limit))
+        loaded = load(_source(arguments))
         _check(arguments, loaded)
         return _replay(arguments, loaded, policies)
     except TraceError as error:
@@ -94,13 +94,18 @@ def _check(arguments: argparse.Namespace, loaded: Loaded) -> None:
     if scaled and not own_requests_per_second(loaded.trace):
         what = f"{arguments.trace}: all requests come at one moment, so there is no pace to scale to a load"
         raise CommandError(what, then="replay them so: --load recorded", code=MISUSE)
-    if arguments.model is not None and loaded.recording is None:
-        raise CommandError("--model is for recordings of the gateway", then=MORE, code=MISUSE)
+    if loaded.recording is None and (arguments.model is not None or arguments.sessions_wait):
+        option = "--model" if arguments.model is not None else "--sessions-wait"
+        raise CommandError(f"{option} is for recordings of the gateway", then=MORE, code=MISUSE)
+
+
+def _source(arguments: argparse.Namespace) -> Source:
+    return Source(arguments.trace, arguments.model, arguments.limit, arguments.sessions_wait)
 
 
 def _setup(arguments: argparse.Namespace) -> Setup:
     return Setup(
-        source=Source(arguments.trace, arguments.model, arguments.limit),
+        source=_source(arguments),
         engine=EngineSettings(
             workers=arguments.workers,
             cache_blocks=arguments.cache_blocks,

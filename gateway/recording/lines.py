@@ -45,6 +45,7 @@ class Served(NamedTuple):
     prompt_tokens: int
     output_tokens: int | None
     ttft_seconds: float | None
+    total_seconds: float
     cached_tokens: int | None
 
 
@@ -78,6 +79,7 @@ class LineWriter:
             "tokens": served.prompt_tokens,
             "output": served.output_tokens,
             "ttft": None if served.ttft_seconds is None else round(served.ttft_seconds, 4),
+            "total": round(served.total_seconds, 4),
             "cached": served.cached_tokens,
             "block_tokens": prompt.block_tokens,
             "after": after,

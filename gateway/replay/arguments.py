@@ -22,6 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--trace", type=Path, required=True, metavar="FILE", help="a recording, or a published trace (or its folder)")
     add("--model", metavar="NAME", help="whose requests of a recording to replay, where it has several models")
+    add(
+        "--sessions-wait",
+        action="store_true",
+        help="of a recording: a conversation's next request comes as long after the answer as it did, not at its time",
+    )
     add("--limit", type=_whole(1), metavar="N", help="only the first N requests")
     add(
         "--policy",

@@ -20,11 +20,15 @@ POLICY_NAMES = tuple(dict.fromkeys((*POLICIES, *ALL_SEEING)))
 
 
 class Source(NamedTuple):
-    """Which requests: a trace's path, a recording's model where it has several, and how many from the start."""
+    """Which requests: a trace's path, a recording's model where it has several, and how many from the start.
+
+    `sessions_wait` makes a recording a closed loop.
+    """
 
     path: Path
     model: str | None = None
     limit: int | None = None
+    sessions_wait: bool = False
 
 
 class Loaded(NamedTuple):
@@ -114,7 +118,7 @@ def load(source: Source) -> Loaded:
     """Read the requests; TraceError says what is wrong with them."""
     recording = None
     if is_recorded(source.path):
-        recording = load_recording(source.path, source.model)
+        recording = load_recording(source.path, source.model, closed_loop=source.sessions_wait)
     trace = load_trace(source.path) if recording is None else recording.trace
     return Loaded(first_requests(trace, source.limit) if source.limit is not None else trace, recording)
 

@@ -51,6 +51,7 @@ def recorded_figures(loaded: Loaded) -> dict[str, Any]:
             "mean": sum(ttft) / len(ttft),
             **{f"p{percent}": ttft[min(len(ttft) - 1, percent * len(ttft) // 100)] for percent in (50, 90, 99)},
         }
+    told["total_s"] = {"mean": sum(one.total_seconds for one in reported) / len(reported)}
     workers = [one.worker for one in reported]
     counts = [workers.count(name) for name in set(workers)]
     told["requests_max_over_mean"] = max(counts) * len(counts) / sum(counts)

@@ -27,11 +27,12 @@ class Reported(NamedTuple):
     worker: str
     code: int
     ttft_seconds: float | None
+    total_seconds: float
     cached_tokens: int | None
 
 
 class Recording(NamedTuple):
-    """A recorded trace, open loop at the recorded times, and by request number what became of it.
+    """A recorded trace, and by request number what became of it.
 
     `sample` is the share of the traffic that was recorded, `at_seconds` the Unix time of the first request. A
     request's `session` is that of the latest request whose whole prompt it begins with.
@@ -52,10 +53,11 @@ class _Row(NamedTuple):
     reported: Reported
 
 
-def load_recording(path: Path, model: str | None = None) -> Recording:
+def load_recording(path: Path, model: str | None = None, *, closed_loop: bool = False) -> Recording:
     """One model's requests of a recording; `model` may be left out where there is one.
 
-    TraceError for what cannot be read, and for a model that is to be named.
+    Requests come at the recorded times. In a closed loop only each session's first does, and the others as long after
+    the answer before as they did. TraceError for what cannot be read, and for a model that is to be named.
     """
     sample, rows = _read(path)
     counts = Counter(row.model for row in rows)
@@ -67,13 +69,17 @@ def load_recording(path: Path, model: str | None = None) -> Recording:
         raise TraceError(f"{path}: {wanted}; there is {there}")
     chosen = sorted((row for row in rows if row.model == model), key=lambda row: row.at_seconds)
     start = chosen[0].at_seconds
-    sessions = _Sessions()
-    requests = [
-        TraceRequest(number, row.at_seconds - start, row.output_tokens, sessions.of(row.prompt), 0.0, row.prompt)
-        for number, row in enumerate(chosen)
-    ]
+    sessions, ended_at = _Sessions(), dict[int, float]()
+    requests = []
+    for number, row in enumerate(chosen):
+        session = sessions.of(row.prompt)
+        think_seconds = max(0.0, row.at_seconds - ended_at.get(session, row.at_seconds)) if closed_loop else 0.0
+        ended_at[session] = row.at_seconds + row.reported.total_seconds
+        requests.append(
+            TraceRequest(number, row.at_seconds - start, row.output_tokens, session, think_seconds, row.prompt)
+        )
     block_tokens = Counter(row.prompt.block_tokens for row in chosen).most_common(1)[0][0]
-    trace = Trace(path.name.partition(".")[0], block_tokens, requests)
+    trace = Trace(path.name.partition(".")[0], block_tokens, requests, closed_loop)
     return Recording(trace, [row.reported for row in chosen], model, sample, start)
 
 
@@ -102,7 +108,11 @@ def _row(line: Line, chains: _Chains) -> _Row:
     if not key or not block_tokens:
         raise line.error("`key` is empty" if block_tokens else "`block_tokens` is 0")
     reported = Reported(
-        str(line.row.get("worker")), line.count_of("code"), _optional(line, "ttft"), _optional_count(line, "cached")
+        str(line.row.get("worker")),
+        line.count_of("code"),
+        _optional(line, "ttft"),
+        line.number_of("total"),
+        _optional_count(line, "cached"),
     )
     return _Row(
         line.number_of("at", MOST_SECONDS),

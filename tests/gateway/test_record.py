@@ -74,7 +74,7 @@ async def test_what_was_served_can_be_replayed(tmp_path: Path, name: str):
     streamed, whole, _ = recording.reported
     assert (streamed.worker, streamed.code, streamed.cached_tokens) == ("w1", 200, 64)
     assert streamed.ttft_seconds is not None
-    assert 0 < streamed.ttft_seconds < 60
+    assert 0 < streamed.ttft_seconds < streamed.total_seconds < 60
     assert whole.ttft_seconds is None
     assert recording.model == "m"
 

@@ -38,6 +38,7 @@ def build_served(blocks: Sequence[bytes] = (), key_blocks: Sequence[bytes] | Non
         "prompt_tokens": 64 * len(blocks) + 5,
         "output_tokens": 7,
         "ttft_seconds": 0.25,
+        "total_seconds": 1.5,
         "cached_tokens": 64,
     }
     return Served(**{**fields, **more})

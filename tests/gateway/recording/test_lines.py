@@ -40,7 +40,7 @@ def test_a_line_says_times_lengths_and_who_served_it():
     blocks = line.pop("exact")
     assert line == {
         "at": 1.2346, "model": "m", "worker": "w1", "code": 200, "tokens": 133, "output": 7, "ttft": 0.25,
-        "cached": 64, "block_tokens": 64, "after": "",
+        "total": 1.5, "cached": 64, "block_tokens": 64, "after": "",
     }  # fmt: skip
     assert [len(block) for block in blocks] == [16, 16]
 

@@ -64,6 +64,16 @@ def test_a_recording_tells_the_honest_saving(chats: Path, tmp_path: Path, capsys
     assert float(lines["round_robin"].split()[-1]) > 1.0
 
 
+def test_a_recordings_sessions_may_wait_for_their_answers(chats: Path, tmp_path: Path, capsys):
+    """Then a slow fleet is asked less, and nothing queues up without end."""
+    path, means = recorded_trace(load_trace(chats), tmp_path / "recorded.jsonl"), []
+    for more in ((), ("--sessions-wait",)):
+        words = ["--policy", "homing", "--prefill-rate", "900", "--load", "recorded", "--json", *more]
+        assert main(["replay", "--trace", str(path), *SMALL, *words]) == WELL
+        means.append(json.loads(capsys.readouterr().out)["policies"]["homing"]["ttft_s"]["mean"])
+    assert means[1] < means[0] / 2
+
+
 def test_sessions_that_wait_for_answers_are_started_more_often(tmp_path: Path, capsys):
     """There is no sustained rate to be relative to."""
     path = write_sessions(tmp_path / "s.jsonl")
@@ -97,6 +107,7 @@ def test_a_picture_is_drawn_after_the_table(chats: Path, tmp_path: Path, capsys)
         (["--news-delay", "never"], ("--news-delay: a number from 0 is wanted",)),
         (["--engine", "C"], ("invalid choice: 'C'",)),
         (["--model", "m"], ("--model is for recordings of the gateway",)),
+        (["--sessions-wait"], ("--sessions-wait is for recordings of the gateway",)),
         (["--png", "x.doc"], ("--png: x.doc: pictures end in",)),
         (["--trace", "/nowhere"], ("/nowhere: No such file or directory", "docs/replay.md")),
         (["--trace", str(Path(__file__))], ("test_replay_command.py, line 1: this is no JSON",)),

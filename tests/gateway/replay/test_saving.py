@@ -65,6 +65,7 @@ def test_the_recordings_own_figures_are_real_ones(tmp_path: Path):
     assert told == {
         "token_hit_rate": 0.5,
         "ttft_s": {"mean": 2.0, "p50": 2.0, "p90": 3.0, "p99": 3.0},
+        "total_s": {"mean": 1.5},
         "requests_max_over_mean": 1.5,
     }
     whole = recorded_figures(build_recording(tmp_path / "s", 50, ttft_seconds=None))

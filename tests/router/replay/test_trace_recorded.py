@@ -16,7 +16,7 @@ HEAD = {"homing_recording": 1, "at": 0.0, "sample": 1.0}
 def row(at_seconds: float = 0.0, after: str = "", exact: tuple[str, ...] = ("a",), **more: Any) -> dict[str, Any]:
     fields = {
         "at": at_seconds, "model": "m", "worker": "w1", "code": 200, "tokens": 64 * len(exact) + 9, "output": 3,
-        "ttft": 0.5, "cached": 0, "block_tokens": 64, "after": after, "exact": list(exact),
+        "ttft": 0.5, "total": 2.0, "cached": 0, "block_tokens": 64, "after": after, "exact": list(exact),
     }  # fmt: skip
     return {**fields, **more}
 
@@ -43,7 +43,7 @@ def test_times_begin_with_the_first_request_and_are_put_in_order(tmp_path: Path)
 def test_what_workers_did_not_say_is_none(tmp_path: Path):
     """Not 0: nothing is known."""
     recording = load_recording(write_rows(tmp_path / "r", [HEAD, row(output=None, ttft=None, cached=None, code=499)]))
-    assert recording.reported == [("w1", 499, None, None)]
+    assert recording.reported == [("w1", 499, None, 2.0, None)]
     assert recording.trace.requests[0].output_tokens == 0
 
 
@@ -60,6 +60,16 @@ def test_who_goes_on_with_a_prompt_is_of_its_session(tmp_path: Path):
     ]
     trace = load_trace(write_rows(tmp_path / "r", rows))
     assert [one.session for one in trace.requests] == [0, 1, 0, 1, 0, 2]
+
+
+def test_in_a_closed_loop_a_session_thinks_as_long_as_it_did(tmp_path: Path):
+    """From the end of the answer before; who asked before that thinks not at all."""
+    rows = [HEAD, row(0, total=4.0), row(1, "", ("b",)), row(10, "a", ("c",)), row(11, "c", ("d",))]
+    path = write_rows(tmp_path / "r", rows)
+    trace = load_recording(path, closed_loop=True).trace
+    assert [(one.session, one.think_seconds) for one in trace.requests] == [(0, 0.0), (1, 0.0), (0, 6.0), (0, 0.0)]
+    assert trace.closed_loop
+    assert {one.think_seconds for one in load_trace(path).requests} == {0.0}
 
 
 def test_one_model_is_replayed_at_a_time(tmp_path: Path):

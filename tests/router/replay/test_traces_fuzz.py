@@ -16,8 +16,8 @@ from router.replay.traces import TraceError, load_trace
 from tests.router.replay.trace_builders import range_row, session_rows, write_ragpulse
 
 RECORDED = {
-    "at": 1.0, "model": "m", "worker": "w1", "code": 200, "tokens": 100, "output": 3, "ttft": 0.5, "cached": 0,
-    "block_tokens": 64, "after": "", "exact": ["a"], "key_after": "a", "key": ["b"],
+    "at": 1.0, "model": "m", "worker": "w1", "code": 200, "tokens": 100, "output": 3, "ttft": 0.5, "total": 1.0,
+    "cached": 0, "block_tokens": 64, "after": "", "exact": ["a"], "key_after": "a", "key": ["b"],
 }  # fmt: skip
 FILES: dict[str, list[dict[str, Any]]] = {
     "ranges": [range_row(0), range_row(1)],
