@@ -10,7 +10,8 @@ from typing import Final
 from prometheus_client import Gauge, Histogram
 
 from gateway.errors import GatewayError
-from gateway.logs import RequestLine
+from gateway.explain import explain_placement
+from gateway.logs import Fields, RequestLine
 from gateway.metrics import Metrics
 from gateway.tenants import Tenant
 from gateway.wire import Call, Usage
@@ -36,16 +37,18 @@ class Accounts:
         write_line: Callable[[RequestLine], None] | None = None,
         learn: Callable[[str, Prompt, int], None] | None = None,
         record: Callable[[Bill, float], None] | None = None,
+        decided: Callable[[Callable[[], Fields]], None] | None = None,
     ) -> None:
         """`learn` is told model, prompt and the worker's count of its tokens, after each answer that has one.
 
-        `record` gets each bill when it is closed, and the time.
+        `record` gets each bill when it is closed, and the time; `decided` each placement, as fields if it wants them.
         """
         self.metrics = metrics
         self.clock = clock
         self.write_line = write_line
         self.learn = learn
         self.record = record
+        self.decided = decided
         self.open_bills = 0
 
     def open(self, request_id: str) -> Bill:
@@ -144,6 +147,8 @@ class Bill:
         self.placement = placement
         self._router = router
         self._accounts.metrics.placements_total.labels(self.model, placement.reason).inc()
+        if self._accounts.decided is not None:
+            self._accounts.decided(lambda: self._decision(placement))
 
     def first_token(self, now: float) -> None:
         """The first output reached the gateway."""
@@ -232,6 +237,10 @@ class Bill:
         call, prompt = self.call, self.prompt
         if accounts.learn is not None and prompt is not None and call is not None and not call.batch:
             accounts.learn(call.model, prompt, usage.prompt_tokens)
+
+    def _decision(self, placement: Placement) -> Fields:
+        names = {"request_id": self.shown_id, "tenant": self.tenant_name, "model": self.model}
+        return {**names, "attempt": self.tries, **explain_placement(placement)}
 
     def _line(self, now: float) -> RequestLine:
         usage, placement = self.usage, self.placement

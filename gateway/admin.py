@@ -11,7 +11,7 @@ from aiohttp import web
 from prometheus_client.exposition import choose_encoder
 
 from gateway.errors import GatewayError, InvalidRequest, ModelNotFound
-from gateway.explain import explain_call, read_request
+from gateway.explain import explain_call, explain_placement, read_request
 from gateway.fleet import Fleet
 from gateway.http_server import QuietLogger
 from gateway.loop_watch import LoopWatch
@@ -19,11 +19,9 @@ from gateway.metrics import Metrics
 from gateway.serving import Serving
 from gateway.tenants import Tenant, Tenants
 from gateway.worker_state import Worker
-from router.core import Placement
 
 EXPLAIN_BYTES = 32 * 1024 * 1024
 SHUTDOWN_SECONDS = 1.0
-TOLD_OF_A_PLACEMENT = ("worker", "reason", "policy", "home", "predicted_cached_tokens", "predicted_seconds")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -175,7 +173,7 @@ class Admin:
             session=call.session,
             max_tokens=call.max_tokens,
         )
-        return {**explain_call(call, prompt, salt), "tenant": tenant.name, "placement": _placement(placement)}
+        return {**explain_call(call, prompt, salt), "tenant": tenant.name, "placement": explain_placement(placement)}
 
 
 def _worker(worker: Worker) -> dict[str, Any]:
@@ -186,12 +184,6 @@ def _worker(worker: Worker) -> dict[str, Any]:
         "cache": "known" if worker.events is None else f"believed: {worker.events}",
         "models": [card.id for card in worker.cards or ()],
     }
-
-
-def _placement(placement: Placement) -> dict[str, Any]:
-    told = {name: getattr(placement, name) for name in TOLD_OF_A_PLACEMENT}
-    candidates = [candidate._asdict() for candidate in placement.candidates]
-    return {**told, "key": placement.key.hex(), "candidates": candidates}
 
 
 def _json(body: Any, status: int) -> web.Response:

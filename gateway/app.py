@@ -156,6 +156,7 @@ class Gateway:
                 write_line,
                 self.serving.learn,
                 self._recorder.record if self._recorder is not None else None,
+                self._request_log.decided if self._request_log is not None else None,
             ),
             body_limit_bytes=self.config.limits.body_bytes,
             remember=self.prewarmer.remember,

@@ -8,10 +8,16 @@ import msgspec
 
 from gateway.errors import InvalidRequest
 from gateway.wire import Call, Endpoint, forward_body, parse_call
-from router.core import Fold, Prompt
+from router.core import Fold, Placement, Prompt
+from router.reasons import in_words
 
 TEXT_FIELDS: Final = ("messages", "prompt", "tools")
 """The fields whose text a model reads."""
+
+_TOLD_OF_A_PLACEMENT: Final = (
+    "worker", "reason", "policy", "home", "homes", "predicted_cached_tokens", "predicted_seconds", "price",
+    "slack_seconds",
+)  # fmt: skip
 
 _RAW: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -35,6 +41,16 @@ def explain_call(call: Call, prompt: Prompt, salt: str | None) -> dict[str, Any]
     """`explain_prompt`, and whether a worker would get the text as it came."""
     forwarded = forward_body(call, salt=salt, ask_usage=call.stream)
     return {**explain_prompt(prompt), "text_forwarded_unchanged": text_unchanged(call.body, forwarded)}
+
+
+def explain_placement(placement: Placement) -> dict[str, Any]:
+    """Who gets a request and why, in words and in every candidate's numbers; seconds are predictions.
+
+    `price` is α, `slack_seconds` what a home may be worse by (null: without end), `homes` how many the key has.
+    """
+    told = {name: getattr(placement, name) for name in _TOLD_OF_A_PLACEMENT}
+    candidates = [candidate._asdict() for candidate in placement.candidates]
+    return {**told, "why": in_words(placement), "key": placement.key.hex(), "candidates": candidates}
 
 
 def text_unchanged(received: bytes, forwarded: bytes) -> bool:

@@ -107,19 +107,29 @@ class RequestLog:
         chance: Callable[[], float] = random.random,
     ) -> None:
         """`clock` gives Unix time in seconds, `chance` numbers from 0 to 1."""
-        self._share = settings.request_share if settings.level in ("debug", "info") else 0.0
+        told = settings.level in ("debug", "info")
+        self._share = settings.request_share if told else 0.0
+        self._decision_share = settings.decision_share if told else 0.0
         self._render = json_line if writes_json(settings, stream) else text_line
         self._stream = stream
         self._clock = clock
         self._chance = chance
-        self._lines: list[tuple[float, RequestLine]] = []
+        self._lines: list[tuple[float, str, str, RequestLine | Fields]] = []
         self._timer: asyncio.TimerHandle | None = None
 
     def write(self, line: RequestLine) -> None:
         """Take in a line; it is written within FLUSH_SECONDS. Call from the event loop."""
         if line.code < 400 and self._share < 1.0 and self._chance() >= self._share:
             return
-        self._lines.append((self._clock(), line))
+        self._add("info" if line.code < 500 else "warning", "request", line)
+
+    def decided(self, fields: Callable[[], Fields]) -> None:
+        """A request was placed: sometimes a line tells how, and only then `fields` is asked for."""
+        if self._decision_share and self._chance() < self._decision_share:
+            self._add("info", "placement", fields())
+
+    def _add(self, level: str, event: str, fields: RequestLine | Fields) -> None:
+        self._lines.append((self._clock(), level, event, fields))
         if len(self._lines) >= UNFLUSHED_LINES:
             self.flush()
         elif self._timer is None:
@@ -132,12 +142,11 @@ class RequestLog:
             self._timer = None
         lines, self._lines = self._lines, []
         if lines:
-            self._stream.write("".join(self._rendered(at_seconds, line) + "\n" for at_seconds, line in lines))
+            self._stream.write("".join(self._rendered(*line) + "\n" for line in lines))
             self._stream.flush()
 
-    def _rendered(self, at_seconds: float, line: RequestLine) -> str:
-        level = "info" if line.code < 500 else "warning"
-        return self._render(at_seconds, level, "request", msgspec.to_builtins(line))
+    def _rendered(self, at_seconds: float, level: str, event: str, fields: RequestLine | Fields) -> str:
+        return self._render(at_seconds, level, event, msgspec.to_builtins(fields))
 
 
 def _timestamp(at_seconds: float) -> str:

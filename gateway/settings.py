@@ -205,6 +205,12 @@ class Log(Section, frozen=True):
         Annotated[float, Meta(ge=0, le=1)],
         Meta(description="Share of well-answered requests that get a line; others always get theirs."),
     ] = 1.0
+    decision_share: Annotated[
+        Annotated[float, Meta(ge=0, le=1)],
+        Meta(
+            description="Share of placements that get a line with every candidate's numbers: names and hashes, no text."
+        ),
+    ] = 0.0
 
 
 class Record(Section, frozen=True):

@@ -126,7 +126,8 @@ class Placement:
     """Who gets a request and why.
 
     `worker` is None only when nobody is admissible (`reason` then is `no_worker`). `home` is the worker that the
-    ring names for `key`. `predicted_cached_tokens` is what the winner is believed to hold.
+    ring names for `key`, the best of them where the key has several `homes`. `predicted_cached_tokens` is what the
+    winner is believed to hold. `price` is α at that moment, `slack_seconds` what a home may be worse by.
     """
 
     request_id: str
@@ -138,6 +139,9 @@ class Placement:
     predicted_cached_tokens: int
     predicted_seconds: float
     candidates: Sequence[Candidate]
+    price: float = 1.0
+    slack_seconds: float = 0.0
+    homes: int = 1
 
     @property
     def at_home(self) -> bool:

@@ -12,7 +12,7 @@ from router.core import Placement, Prompt
 from router.heat import Heat
 from router.homes import Homes
 from router.learning import OutputLengths
-from router.policy import HOME, NO_WORKER, Policy, Situation, Weights
+from router.policy import NO_WORKER, Policy, Situation, Weights
 from router.rates import decode_line
 from router.roster import Roster
 from router.settings import RouterSettings
@@ -49,12 +49,12 @@ def decide(
     ask: Ask, policy: Policy, roster: Roster, traffic: Traffic, settings: RouterSettings, now: float
 ) -> Placement:
     """Number the candidates and let the policy choose; worker None if nobody can be chosen."""
-    key = ring_key(ask, policy, roster, traffic)
+    key, price = ring_key(ask, policy, roster, traffic), traffic.utilisation.price(now, roster.serving)
     candidates = assess(
         ask.prompt,
         roster,
         policy,
-        Weights(traffic.utilisation.price(now, roster.serving), settings.decode_weight),
+        Weights(price, settings.decode_weight),
         expected_output_tokens=traffic.outputs.expect(ask.tenant, ask.max_tokens),
         decode_growth=traffic.decode.slope,
         exclude=ask.exclude,
@@ -62,25 +62,34 @@ def decide(
     )
     home = roster.ring.home(key)
     if not candidates.usable:
-        return Placement(ask.request_id, None, NO_WORKER, ask.policy, home, key, 0, 0.0, candidates)
+        return Placement(ask.request_id, None, NO_WORKER, ask.policy, home, key, 0, 0.0, candidates, price)
     situation = Situation(
         candidates=candidates,
         position=roster.position,
         ring=roster.ring,
         key=key,
         home=home,
-        homes=traffic.homes.count(key, now),
+        homes=traffic.homes.count(key, now) if policy.several_homes else 1,
         slack_seconds=_slack_seconds(settings, roster, home),
         turn=traffic.turns[ask.policy],
         request_id=ask.request_id,
         settings=settings,
     )
-    index, reason = policy.choose(situation)
-    if reason == HOME:
-        home = candidates.workers[index]
-    worker, cached, seconds = candidates.workers[index], candidates.cached_tokens[index], candidates.wait[index]
-    seconds += candidates.own[index]
-    return Placement(ask.request_id, worker, reason, ask.policy, home, key, cached, seconds, candidates)
+    index, reason, at_home = policy.choose(situation)
+    return Placement(
+        request_id=ask.request_id,
+        worker=candidates.workers[index],
+        reason=reason,
+        policy=ask.policy,
+        home=home if at_home is None else candidates.workers[at_home],
+        key=key,
+        predicted_cached_tokens=candidates.cached_tokens[index],
+        predicted_seconds=candidates.wait[index] + candidates.own[index],
+        candidates=candidates,
+        price=price,
+        slack_seconds=policy.slack_seconds(situation),
+        homes=situation.homes,
+    )
 
 
 def ring_key(ask: Ask, policy: Policy, roster: Roster, traffic: Traffic) -> bytes:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from math import ceil, inf
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
@@ -61,14 +61,17 @@ class Situation(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The index of the chosen candidate, and the reason."""
+    """The index of the chosen candidate, and the reason; `home` where another than the ring's first was compared."""
 
     candidate: int
     reason: str
+    home: int | None = None
 
 
 class Policy(ABC):
-    """What every policy answers."""
+    """What every policy answers; `several_homes` says that a hot key may have more than one."""
+
+    several_homes: ClassVar[bool] = False
 
     def key(self, adaptive_key: bytes, tenant: str, session: str | None) -> bytes:  # noqa: ARG002
         """What to look up on the ring: the adaptive key, unless the policy knows better."""
@@ -78,6 +81,10 @@ class Policy(ABC):
         """What is compared, by candidate; 0 if nothing is."""
         return [0.0] * len(candidates)
 
+    def slack_seconds(self, situation: Situation) -> float:  # noqa: ARG002
+        """By how much the home may score worse than the best, and is chosen still."""
+        return 0.0
+
     @abstractmethod
     def choose(self, situation: Situation) -> Choice:
         """Pick one of the usable candidates."""
@@ -86,11 +93,17 @@ class Policy(ABC):
 class Homing(Policy):
     """Home first; another worker only if it is better by more than the slack, priced in everybody's waiting."""
 
+    several_homes = True
+
     def scores(self, candidates: Candidates, weights: Weights) -> Sequence[float]:
         """Seconds that everybody together loses: waiting, α · own prefill, γ · decoding slowed down."""
         price, weight = weights.price, weights.decode_weight
         rows = zip(candidates.wait, candidates.own, candidates.decode, strict=True)
         return [wait + price * own + weight * decode for wait, own, decode in rows]
+
+    def slack_seconds(self, situation: Situation) -> float:
+        """As told, or the time in which the home prefills so many tokens."""
+        return situation.slack_seconds
 
     def choose(self, situation: Situation) -> Choice:
         """The best home (or a stand-in for one that cannot serve), unless somebody is better by more than the slack."""
@@ -104,9 +117,13 @@ class StrictRing(Policy):
         """The predicted time to first token, seconds."""
         return [wait + own for wait, own in zip(candidates.wait, candidates.own, strict=True)]
 
+    def slack_seconds(self, situation: Situation) -> float:
+        """The patience."""
+        return situation.settings.ring_patience_seconds
+
     def choose(self, situation: Situation) -> Choice:
         """Home unless somebody's first token would come sooner by more than the patience."""
-        return _home_within(situation, situation.settings.ring_patience_seconds)
+        return _home_within(situation, self.slack_seconds(situation))
 
 
 class BoundedRing(Policy):
@@ -135,6 +152,10 @@ class Session(Policy):
             return adaptive_key
         owner = tenant.encode(errors="surrogatepass")
         return xxh3_128_digest(len(owner).to_bytes(8, "little") + owner + session.encode(errors="surrogatepass"))
+
+    def slack_seconds(self, situation: Situation) -> float:  # noqa: ARG002
+        """Without end."""
+        return inf
 
     def choose(self, situation: Situation) -> Choice:
         """Home, or the next on the ring that can serve."""
@@ -209,14 +230,14 @@ def _explained(situation: Situation, chosen: int, best_home: int | None = None) 
     home = None if situation.home is None else situation.position.get(situation.home)
     if home is None:
         return Choice(chosen, NO_HOME)
-    if chosen == home or (situation.homes > 1 and chosen == best_home):
-        return Choice(chosen, HOME)
-    if situation.candidates.inadmissible[home] is not None:
-        return Choice(chosen, LEFT_HOME_UNAVAILABLE)
-    if best_home is not None:
+    if situation.homes > 1 and best_home is not None:
         home = best_home
+    if chosen == home:
+        return Choice(chosen, HOME, home)
+    if situation.candidates.inadmissible[home] is not None:
+        return Choice(chosen, LEFT_HOME_UNAVAILABLE, home)
     cached = situation.candidates.cached_tokens
-    return Choice(chosen, LEFT_HOME_CACHED if cached[chosen] > cached[home] else LEFT_HOME_LOAD)
+    return Choice(chosen, LEFT_HOME_CACHED if cached[chosen] > cached[home] else LEFT_HOME_LOAD, home)
 
 
 def _best(situation: Situation) -> int:

@@ -1,4 +1,4 @@
-"""`homing explain`: how a request is keyed and folded, offline, one JSON object for each request."""
+"""`homing explain`: how a request is keyed and folded, and with --gateway where it would go; one JSON object each."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 
 from gateway.cli import MISUSE, PROBLEMS, WELL, CommandError
 from gateway.config import Config, load_config, load_secrets
+from gateway.explain_remote import RemoteExplainer
 from gateway.explain_requests import Explainer
 from gateway.tenants import Tenant, Tenants
 
@@ -28,6 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("request", nargs="?", metavar="REQUEST", help="a file, - for standard input, or JSON")
     parser.add_argument("--jsonl", action="store_true", help="read requests from standard input, one a line")
     parser.add_argument("--config", type=Path, metavar="FILE", help="take tokenizers, fold rules and salts from here")
+    parser.add_argument(
+        "--gateway", metavar="URL", help="ask a running gateway's admin port, which also tells the placement and why"
+    )
     parser.add_argument("--tenant", metavar="NAME", help="whose rules and salt; needed where there are several")
 
 
@@ -35,20 +39,31 @@ def run(arguments: argparse.Namespace) -> int:
     """Explain one request, or one a line; 1 when any of them was no request."""
     if arguments.jsonl == (arguments.request is not None):
         raise CommandError("give either REQUEST or --jsonl", then="homing explain --help", code=MISUSE)
-    explainer = _explainer(arguments.config, arguments.tenant)
+    explain = _asked(arguments) if arguments.gateway else _explainer(arguments.config, arguments.tenant).explain
     if arguments.jsonl:
-        return _explain_lines(sys.stdin.buffer, explainer.explain)
-    told = explainer.explain(_request_bytes(arguments.request))
+        return _explain_lines(sys.stdin.buffer, explain)
+    told = explain(_request_bytes(arguments.request))
     if "error" in told:
         raise CommandError(told["error"])
     print(json.dumps(told))
     return WELL
 
 
+def _asked(arguments: argparse.Namespace) -> Callable[[bytes], Told]:
+    if arguments.config is not None:
+        raise CommandError("give either --gateway or --config", then="homing explain --help", code=MISUSE)
+    try:
+        return RemoteExplainer(arguments.gateway, arguments.tenant).explain
+    except ValueError as error:
+        raise CommandError(str(error), then="homing explain --help", code=MISUSE) from None
+
+
 def _explainer(config_path: Path | None, tenant_name: str | None) -> Explainer:
     if config_path is None:
         if tenant_name is not None:
-            raise CommandError("--tenant needs --config FILE", then="homing explain --help", code=MISUSE)
+            raise CommandError(
+                "--tenant needs --config FILE or --gateway URL", then="homing explain --help", code=MISUSE
+            )
         return Explainer()
     config = load_config(config_path, os.environ)
     return Explainer(config, _tenant(config, tenant_name))
