@@ -119,7 +119,7 @@ class _Writer:
         try:
             file = self._file_with_room()
             file.write(b"".join(map(self._line, sampled)))
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next lines are to be written
             self._failed(error, len(sampled))
         else:
             self._outcomes.labels("written").inc(len(sampled))
@@ -155,12 +155,12 @@ class _Writer:
             self._file.write(self._lines.head(self._unix_time()))
         return self._file
 
-    def _failed(self, error: OSError, lines: int) -> None:
+    def _failed(self, error: Exception, lines: int) -> None:
         self._outcomes.labels("write_failed").inc(lines)
         self._lines.forget()
         if not self._in_trouble:
             self._in_trouble = True
-            because = error.strerror or type(error).__name__
+            because = getattr(error, "strerror", None) or type(error).__name__
             fields = {"path": self._settings.path, "because": because}
             log.warning("recording fails; requests go on", extra={"fields": fields})
 

@@ -22,6 +22,7 @@ from gateway.accounting import Accounts, Bill
 from gateway.cli import MISUSE, WELL, main
 from gateway.metrics import Metrics
 from gateway.record import Recorder
+from gateway.recording.lines import LineWriter, Served
 from gateway.settings import Record
 from router.core import FleetView, WorkerView
 from router.replay.traces import TraceError, load_recording, load_trace
@@ -209,6 +210,27 @@ async def test_a_folder_that_went_is_no_reason_to_stop(tmp_path: Path):
         folder.mkdir()
         await running.ask()
         await until(lambda: written(running) == 1)
+
+
+async def test_a_fault_of_our_own_costs_lines_and_not_the_recording(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    """The thread lives on; what the fault said of a request stays out of the log."""
+    path, line, faults = tmp_path / "r.jsonl", LineWriter.line, [ValueError(CANARY)]
+
+    def faulty_line(self: LineWriter, served: Served) -> bytes:
+        if faults:
+            raise faults.pop()
+        return line(self, served)
+
+    monkeypatch.setattr(LineWriter, "line", faulty_line)
+    async with scripted_worker() as worker, running_gateway(worker, record=Record(str(path))) as running:
+        await running.ask()
+        await until(lambda: written(running, "write_failed") == 1)
+        await running.ask()
+        await until(lambda: written(running) == 1)
+    assert len(load_trace(path).requests) == 1
+    assert CANARY not in caplog.text
 
 
 async def test_the_last_lines_are_written_when_the_gateway_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
