@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from math import exp
+from math import exp, expm1
 
 _FULLEST = 0.99
 
+_LEAST_SEEN = 1 / 6
+"""Part of the window that is taken to have been seen at the least: a first burst is not a load."""
+
 
 class Utilisation:
-    """Predicted prefill seconds placed lately, decayed over `window_seconds`, against what the workers could do."""
+    """Predicted prefill seconds placed lately, decayed over `window_seconds`, against what the workers could do.
 
-    __slots__ = ("_at", "_price_limit", "_window", "_work")
+    What was placed since the first placement stands for the whole window: a router that has just started would
+    otherwise take a busy fleet for an idle one, and tear prompts from their caches, until a window has passed.
+    """
+
+    __slots__ = ("_at", "_price_limit", "_since", "_window", "_work")
 
     def __init__(self, window_seconds: float, price_limit: float) -> None:
         self._window = window_seconds
         self._price_limit = price_limit
         self._work = 0.0
         self._at = 0.0
+        self._since: float | None = None
 
     def add(self, seconds: float, now: float) -> None:
         """So much prefill was sent to the fleet at `now`."""
+        self._since = now if self._since is None else min(self._since, now)
         self._work = self._decayed(now) + seconds
         self._at = max(self._at, now)
 
@@ -30,11 +39,14 @@ class Utilisation:
 
     def load(self, now: float) -> float:
         """Seconds of prefill placed in a second, by all replicas; changes nothing."""
-        return self._decayed(now) / self._window
+        if self._since is None:
+            return 0.0
+        elapsed = max(max(now, self._at) - self._since, _LEAST_SEEN * self._window)
+        return self._decayed(now) / (self._window * -expm1(-elapsed / self._window))
 
     def share(self, now: float, workers: int) -> float:
         """ρ̂, 0 … 0.99; changes nothing."""
-        return min(_FULLEST, self._decayed(now) / (max(1, workers) * self._window))
+        return min(_FULLEST, self.load(now) / max(1, workers))
 
     def price(self, now: float, workers: int) -> float:
         """α = 1 / (1 − ρ̂), from 1 to the limit: others' waiting per second of prefill in a queue with one server."""

@@ -29,6 +29,19 @@ def test_the_price_is_that_of_a_queue_with_one_server(share: float, price: float
     assert load.price(599.0, 4) == pytest.approx(price, rel=0.05)
 
 
+def test_a_busy_fleet_is_known_as_such_within_seconds() -> None:
+    """A gateway that has just started needs no whole window to see the load; its first burst is not taken for one."""
+    load = Utilisation(window_seconds=60.0, price_limit=8.0)
+    load.add(8.0, 0.0)
+    assert load.share(0.0, 4) < 0.25
+    for second in range(1, 10):
+        load.add(0.7 * 4, float(second))
+    assert load.share(9.5, 4) == pytest.approx(0.7, abs=0.2)
+    for second in range(10, 30):
+        load.add(0.7 * 4, float(second))
+    assert load.share(29.5, 4) == pytest.approx(0.7, rel=0.1)
+
+
 def test_work_is_forgotten_in_a_minute_or_two() -> None:
     """A burst does not keep the price high."""
     load = build_busy(0.9)
