@@ -77,7 +77,10 @@ def _unpacked(path: Path) -> bytes:
 
 
 def _make_room(path: Path, files: int) -> None:
-    """Give each older file the next number; the last one is written over."""
+    """Give the file there and each older one the next number; the last one is written over."""
+    if not path.exists():
+        # Nothing moves twice when the new file cannot be made and is tried again.
+        return
     for number in range(files - 1, 0, -1):
         older = path.with_name(f"{path.name}.{number - 1}") if number > 1 else path
         with suppress(FileNotFoundError):

@@ -47,6 +47,23 @@ def test_older_files_move_on_and_the_oldest_goes(tmp_path):
     }  # fmt: skip
 
 
+def test_trying_again_moves_nothing_twice(tmp_path, monkeypatch):
+    """No room for a new file, and another try every half second: older recordings stay."""
+    path = tmp_path / "r.jsonl"
+    for number in range(3):
+        write_new(path, b"%d" % number)
+
+    def no_room(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", no_room)
+        for _ in range(5):
+            with pytest.raises(OSError, match="No space"):
+                RecordFile(path, 3)
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"r.jsonl.1": "2", "r.jsonl.2": "1"}
+
+
 def test_one_file_is_written_anew(tmp_path):
     """`files: 1` keeps nothing older."""
     path = tmp_path / "r.jsonl"
