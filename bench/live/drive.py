@@ -132,6 +132,7 @@ class Driver:
         self.answers: list[Answer] = []
         self._idle: dict[int, list[_Client]] = defaultdict(list)
         self._turn = 0
+        self._last_at = float("inf")
         self._began = time.perf_counter() + SETTLE_SECONDS
         self._head = "".join(f"{line}\r\n" for line in ("host: bench", "content-type: application/json", *load.headers))
 
@@ -144,6 +145,10 @@ class Driver:
         """Wait for a moment of the trace; at once if it has passed."""
         await asyncio.sleep(max(0.0, (at_seconds - self.now) / self.load.speed_up))
 
+    def stop_sending(self, at_seconds: float) -> None:
+        """Send nothing that is planned for later than this moment of the trace."""
+        self._last_at = at_seconds
+
     async def run(self) -> list[Answer]:
         """Send everything and wait for the last answer; answers in the order in which they ended."""
         async with asyncio.TaskGroup() as under_way:
@@ -151,14 +156,19 @@ class Driver:
                 for session in _sessions(self.load.planned):
                     under_way.create_task(self._session(session))
             else:
-                for planned in self.load.planned:
-                    if planned.at_seconds > self.now:
-                        await self.until(planned.at_seconds)
-                    under_way.create_task(self._send(planned, planned.at_seconds))
+                await self._all_in_time(under_way)
         for client in (client for idle in self._idle.values() for client in idle):
             if client.transport is not None:
                 client.transport.close()
         return self.answers
+
+    async def _all_in_time(self, under_way: asyncio.TaskGroup) -> None:
+        for planned in self.load.planned:
+            if planned.at_seconds > self._last_at:
+                break
+            if planned.at_seconds > self.now:
+                await self.until(planned.at_seconds)
+            under_way.create_task(self._send(planned, planned.at_seconds))
 
     async def _session(self, calls: Sequence[Planned]) -> None:
         due = calls[0].at_seconds

@@ -40,7 +40,7 @@ def router_named(stage: Stage, worker_ports: Sequence[int], name: str) -> Abstra
     if name in PEERS:
         return peer(stage, worker_ports, name)
     if name == "round robin":
-        return gateways(stage, worker_ports, policy="round_robin")
+        return gateways(stage, worker_ports, model={"policy": "round_robin"})
     replicas = OURS[name]
     return gateways(stage, worker_ports) if replicas == 1 else shared_gateways(stage, worker_ports, replicas)
 

@@ -22,11 +22,14 @@ from bench.live.processes import (
     Child,
     ChildFailed,
     Command,
+    end,
     fetch,
     free_ports,
     others_core,
     router_core,
     running,
+    start,
+    until_ready,
 )
 from bench.live.workers import MODEL
 
@@ -92,23 +95,33 @@ async def worker_counts(ports: Sequence[int]) -> list[Mapping[str, float]]:
 
 @asynccontextmanager
 async def gateways(
-    stage: Stage, worker_ports: Sequence[int], count: int = 1, *, policy: str = "homing", **more: Any
+    stage: Stage, worker_ports: Sequence[int], count: int = 1, model: Mapping[str, Any] | None = None, **more: Any
 ) -> AsyncIterator[Router]:
-    """This gateway as a user would start it, `count` times; `more` are further sections of its configuration."""
+    """This gateway as a user would start it, `count` times, ready to take changes of the fleet at its admin port.
+
+    `model` holds settings of the model, `more` are further sections of the configuration.
+    """
     ports = free_ports(2 * count)
     api, admin = ports[:count], ports[count:]
-    commands = [gateway_command(stage, worker_ports, api[n], admin[n], {"policy": policy}, more) for n in range(count)]
+    commands = [gateway_command(stage, worker_ports, api[n], admin[n], model or {}, more) for n in range(count)]
     async with AsyncExitStack() as stack:
-        children = [await stack.enter_async_context(running(command)) for command in commands]
+        children = []
+        for command in commands:
+            children.append(await start(command))
+            stack.push_async_callback(end, children[-1])
+        for child in children:
+            await until_ready(child)
         yield Router(api, children, admin, [f"authorization: Bearer {KEY}"])
 
 
 @asynccontextmanager
-async def shared_gateways(stage: Stage, worker_ports: Sequence[int], count: int) -> AsyncIterator[Router]:
+async def shared_gateways(
+    stage: Stage, worker_ports: Sequence[int], count: int, model: Mapping[str, Any] | None = None
+) -> AsyncIterator[Router]:
     """Replicas of this gateway that hear of each other through a Redis of their own."""
     (port,) = free_ports(1)
     redis = {"url": redis_url(port)}
-    async with running(redis_command(stage, port)), gateways(stage, worker_ports, count, redis=redis) as router:
+    async with running(redis_command(stage, port)), gateways(stage, worker_ports, count, model, redis=redis) as router:
         yield router
 
 
@@ -142,7 +155,7 @@ def gateway_command(
     workers = [{"name": f"worker-{n}", "url": f"http://127.0.0.1:{at}"} for n, at in enumerate(worker_ports)]
     digest = hashlib.sha256(KEY.encode()).hexdigest()
     config = {
-        "listen": {"port": port, "admin_port": admin_port},
+        "listen": {"port": port, "admin_port": admin_port, "admin_changes": True},
         "models": {MODEL: {"backends": {"static": workers}, **model}},
         "tenants": {"bench": {"keys": [f"sha256:{digest}"]}},
         "salt_secrets": {"bench": f"file:{salt}"},
