@@ -90,15 +90,7 @@ class Gateway:
         self._watch = LoopWatch(self.metrics, clock)
         self._recorder = Recorder(config.record, self.metrics, self.fleet.base_model) if config.record else None
         self._backends = static_backends(config.models, secrets.worker_keys)
-        timeouts = config.timeouts
-        self._upstream = Upstream(
-            Timeouts(
-                timeouts.connect_seconds,
-                timeouts.first_byte_seconds,
-                timeouts.whole_answer_seconds,
-                timeouts.idle_seconds,
-            )
-        )
+        self._upstream = Upstream(upstream_timeouts(config))
         self.prewarmer = Prewarmer(
             config.prewarm,
             self.fleet,
@@ -246,6 +238,12 @@ def log_change(change: Change) -> None:
         log.info("worker lists its models", extra={"fields": {**fields, "models": models}})
     else:
         log.info("worker %s", change.kind.value, extra={"fields": fields})
+
+
+def upstream_timeouts(config: Config) -> Timeouts:
+    """Of the configured timeouts those for talking to workers."""
+    told = config.timeouts
+    return Timeouts(told.connect_seconds, told.first_byte_seconds, told.whole_answer_seconds, told.idle_seconds)
 
 
 async def _listen(start: Callable[[str, int], Awaitable[int]], host: str, port: int) -> int:
