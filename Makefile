@@ -7,10 +7,12 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 #   make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
 STAMP  := $(VENV)/.installed
+PEERS_VENV  := .venv-peers
+PEERS_STAMP := $(PEERS_VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: bench-scale help demo test worker-operations worker-equality lint fix bench bench-eviction bench-placement bench-placement-full bench-tiers bench-worker docs render follow clean
+.PHONY: bench-scale help demo test worker-operations worker-equality lint fix bench bench-eviction bench-placement bench-placement-full bench-tiers bench-worker bench-live bench-drills docs render follow clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -75,8 +77,19 @@ bench-placement-full: $(STAMP) ## the same with every other router and with cont
 bench-worker: $(STAMP) ## tokens a second of the worker beside plain torch and, where xllamacpp is installed, llama.cpp
 	PYTHONPATH=. $(BIN)/python bench/worker.py
 
+$(PEERS_STAMP):
+	$(PYTHON) -m venv $(PEERS_VENV)
+	$(PEERS_VENV)/bin/python -m pip -q install sglang-router==0.3.2 smg==1.13.0 vllm-router==0.1.17
+	@touch $(PEERS_STAMP)
+
+bench-live: $(STAMP) $(PEERS_STAMP) ## this gateway and three routers of others in front of simulated workers, on real sockets (15 min)
+	PYTHONPATH=. $(BIN)/python -m bench.live.head_to_head --json bench-live.json
+
+bench-drills: $(STAMP) ## a gateway killed, Redis killed, a worker added, a worker drained, under live load (10 min)
+	PYTHONPATH=. $(BIN)/python -m bench.live.drills --json bench-drills.json
+
 bench-tiers: $(STAMP) ## bringing blocks back from host memory and disk, against computing them again
 	PYTHONPATH=. $(BIN)/python bench/tiers.py
 
 clean: ## remove what make made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage* .cache
+	rm -rf $(VENV) $(PEERS_VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage* .cache
