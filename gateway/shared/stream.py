@@ -20,8 +20,8 @@ from gateway.shared.wire import Batch, Ended, NotOurs, Placed, pack, unpack
 from router.core import NEWS_ENDED, NEWS_FIRST_TOKEN, NEWS_PLACED
 from router.router import Router
 
-BOOK_BLOCKS: Final = 1_000_000
-"""Of each half of the chain book; the stream's bound comes first unless it was raised far."""
+BOOK_MARKS: Final = 250_000
+"""Of each half of the chain book: two million blocks; the stream's bound comes first unless it was raised far."""
 
 EPOCH_SECONDS: Final = 600.0
 EXPIRE_SECONDS: Final = 3600
@@ -64,7 +64,7 @@ class Stream:
         self._stream_bytes = stream_bytes
         self._digest_of = digest_of
         self._clock = clock
-        self._book = ChainBook(BOOK_BLOCKS)
+        self._book = ChainBook(BOOK_MARKS)
         self._peers = Peers(self.replica, self._book, metrics, router_of, worker_of)
         self._sequence = 0
         self._redis_ahead_seconds = 0.0

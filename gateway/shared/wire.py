@@ -36,6 +36,7 @@ BLOCKS_PER_PLACEMENT: Final = 0xFFFF
 _HEAD: Final = Struct("<B8sQIBB")
 _PLACED: Final = Struct("<BBBQ8sffIH")
 _OTHER: Final = Struct("<BQ")
+_BLOCK: Final = Struct("16s")
 _KIND_PLACED, _KIND_STARTED, _KIND_ENDED = 1, 2, 3
 _SILENT, _KNOWN = 1, 2
 _AFRESH, _LEAVING = 1, 2
@@ -185,6 +186,6 @@ def _read_placed(body: bytes, start: int, models: Sequence[bytes]) -> tuple[Plac
     sane = isfinite(seconds) and isfinite(age) and seconds >= 0 and age >= 0
     if after > len(body) or flags > (_SILENT | _KNOWN) or not sane:
         raise NotOurs("malformed")
-    blocks = [body[at : at + BLOCK_BYTES] for at in range(position, after, BLOCK_BYTES)]
+    blocks = [block for (block,) in _BLOCK.iter_unpack(body[position:after])]
     silent = bool(flags & _SILENT)
     return Placed(models[model], number, worker, seconds, age, tokens, silent, known, blocks), after

@@ -5,10 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.shared.chain_book import ChainBook
+from gateway.shared.chain_book import STRIDE, ChainBook
 from tests.gateway.shared.builders import build_chain
 
-prompts = st.lists(st.lists(st.integers(0, 2), min_size=0, max_size=8), min_size=1, max_size=30)
+prompts = st.lists(
+    st.builds(lambda head, tail: [0] * head + tail, st.integers(0, 18), st.lists(st.integers(0, 2), max_size=6)),
+    min_size=1,
+    max_size=30,
+)
 
 
 def tell(teller: ChainBook, chain: list[bytes]) -> tuple[bytes | None, list[bytes]]:
@@ -28,13 +32,28 @@ def test_a_chain_is_told_whole_once():
 
 
 def test_a_chain_that_leaves_in_the_middle_is_put_together():
-    """Another conversation behind the same head refers to the head's last block, in the middle of what was told."""
+    """Another conversation behind the same head refers to the head's last eighth, in the middle of what was told."""
     book = ChainBook(100)
-    book.hear(None, build_chain(1, 2, 3, 4))
-    other = build_chain(1, 2, 9, 9, 9)
+    book.hear(None, build_chain(*range(20)))
+    other = build_chain(*range(18), 99, 99)
     known, new = tell(book, other)
-    assert known == build_chain(1, 2)[-1]
+    assert known == build_chain(*range(2 * STRIDE))[-1]
     assert book.hear(known, new) == other
+
+
+@given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 10))
+def test_at_most_seven_known_blocks_are_told_again(first, shared, more):
+    """Where chains part; where one goes on after another's end, none."""
+    book = ChainBook(1000)
+    book.hear(None, build_chain(*range(first)))
+    same = min(first, shared)
+    other = build_chain(*range(same), *[999] * more)
+    known = book.known_blocks(other)
+    assert known == same if same == first else same - STRIDE < known <= same
+    told = tell(book, other)
+    assert book.hear(*told) == other
+    assert book.known_blocks(other) == len(other)
+    book.check_integrity()
 
 
 def test_what_was_never_heard_of_cannot_be_followed():
@@ -90,9 +109,9 @@ def test_after_two_turns_a_chain_is_told_again():
     assert book.known_blocks(chain) == 3
     book.turn(1)
     assert book.known_blocks(chain) == 0
-    assert book.hear(chain[1], ()) == chain[:2]
+    assert book.hear(chain[-1], ()) == chain
     book.turn(2)
-    assert book.hear(chain[1], ()) is None
+    assert book.hear(chain[-1], ()) is None
 
 
 def test_an_epoch_never_turns_back():
@@ -108,10 +127,9 @@ def test_an_epoch_never_turns_back():
 
 def test_the_book_is_bounded():
     """What does not fit is heard and not kept; half full is time to turn."""
-    book = ChainBook(4)
-    chain = build_chain(1, 2, 3)
-    book.hear(None, chain)
-    assert book.full
-    assert book.hear(chain[-1], build_chain(1, 2, 3, 4, 5)[3:]) == build_chain(1, 2, 3, 4, 5)
-    assert len(book) == 3
+    book = ChainBook(2)
+    for number in range(5):
+        assert book.hear(None, build_chain(number)) == build_chain(number)
+        assert book.full
+    assert len(book) == 2
     book.check_integrity()
