@@ -1,0 +1,119 @@
+"""A gateway over two workers that publish what they cache: every prediction is exact, also after a crash."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import openai
+import pytest
+
+from router.tokenise import find_smollm2
+from tests.end_to_end.fleet import MODEL, build_config, client
+from tests.end_to_end.processes import GatewayProcess, Process, free_port, gateway, get, simulated_worker, wait_for
+
+POOL = ("--num-gpu-blocks-override", "150", "--max-model-len", "1024")
+"""2,384 tokens of cache: a few prompts fill it, so that blocks are evicted all the time."""
+
+DRAW = random.Random(7)
+HEADS = [[DRAW.randrange(1, 250) for _ in range(400)] for _ in range(12)]
+
+
+def event_flags(ports: tuple[int, int], **more: Any) -> tuple[str, ...]:
+    """KV events at these ports, as vLLM is told."""
+    endpoints = {"endpoint": f"tcp://*:{ports[0]}", "replay_endpoint": f"tcp://*:{ports[1]}"}
+    return ("--kv-events-config", json.dumps({"enable_kv_cache_events": True, **endpoints, **more}))
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory) -> Iterator[tuple[GatewayProcess, list[Process]]]:
+    """A gateway that reads token ids exactly, before a worker with events and one without."""
+    directory = tmp_path_factory.mktemp("mixed")
+    flags = event_flags((free_port(), free_port()))
+    with simulated_worker(directory, *POOL, *flags) as telling, simulated_worker(directory, *POOL) as silent:
+        urls = {"w0": telling.url, "w1": silent.url}
+        with gateway(directory, build_config(directory, urls, tokenizer=str(find_smollm2()))) as process:
+            yield process, [telling, silent]
+
+
+def ask(api: openai.OpenAI, *tokens: int) -> str:
+    """A completion of token ids; returns the worker."""
+    raw = api.completions.with_raw_response.create(model=MODEL, prompt=list(tokens), max_tokens=12, temperature=0)
+    return raw.headers["x-homing-backend"]
+
+
+def ask_many(process: GatewayProcess, count: int, draw: random.Random) -> set[str]:
+    """Prompts with heads in common and ends of their own; returns who answered."""
+    api = client(process.url)
+    return {
+        ask(api, *draw.choice(HEADS), *(draw.randrange(1, 250) for _ in range(draw.randrange(150))))
+        for _ in range(count)
+    }
+
+
+def answered(process: GatewayProcess) -> list[tuple[int, int]]:
+    """Predicted and reported cached tokens of every request so far, from the log."""
+    lines = (json.loads(line) for line in process.log.read_text().splitlines() if '"event":"request"' in line)
+    return [(line["predicted_cached_tokens"], line["cached_tokens"]) for line in lines]
+
+
+def cache_of(process: GatewayProcess, worker: str) -> str:
+    """What /readyz says the worker's cache is: known, or believed and why."""
+    return json.loads(get(f"{process.admin}/readyz")[1])["workers"][worker]["cache"]
+
+
+def metric(process: GatewayProcess, series: str) -> float:
+    text = get(f"{process.admin}/metrics")[1]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(f"homing_{series}"))
+
+
+def test_every_prediction_is_exact_before_and_after_a_worker_is_killed(tmp_path):
+    """40 prompts on caches that evict; kill -9 and a restart on the same ports; 25 more: no block of error in all."""
+    ports, port = (free_port(), free_port()), free_port()
+    other = event_flags((free_port(), free_port()))
+    with ExitStack() as stack:
+        doomed = stack.enter_context(simulated_worker(tmp_path, *POOL, *event_flags(ports), port=port))
+        lasting = stack.enter_context(simulated_worker(tmp_path, *POOL, *other))
+        config = build_config(tmp_path, {"w0": doomed.url, "w1": lasting.url}, tokenizer=str(find_smollm2()))
+        process = stack.enter_context(gateway(tmp_path, config))
+        assert [cache_of(process, worker) for worker in ("w0", "w1")] == ["known", "known"]  # from the first request on
+        draw = random.Random(1)
+        assert ask_many(process, 40, draw) == {"w0", "w1"}
+        assert metric(process, 'event_blocks_total{kind="removed"}') > 0
+
+        doomed.kill()
+        with simulated_worker(tmp_path, *POOL, *event_flags(ports), port=port):
+            wait_for(lambda: metric(process, 'backend_up{backend="w0"}') == 1, what="the worker to be back")
+            assert metric(process, 'backend_known_blocks{backend="w0"}') == 0
+            wait_for(lambda: cache_of(process, "w0") == "known", seconds=10, what="its events to be followed")
+            assert ask_many(process, 25, draw) == {"w0", "w1"}
+
+        pairs = answered(process)
+        assert len(pairs) == 65
+        assert all(predicted == reported for predicted, reported in pairs)
+        assert sum(reported > 0 for _, reported in pairs) > 25
+        assert metric(process, f'prediction_error_blocks_count{{model="{MODEL}",source="known"}}') == 65
+        assert metric(process, f'prediction_error_blocks_sum{{model="{MODEL}",source="known"}}') == 0
+
+
+def test_one_worker_may_be_known_and_the_other_believed(mixed):
+    """One publishes and one does not: the one's predictions are exact, the other's are belief, both get requests."""
+    process, _ = mixed
+    assert ask_many(process, 30, random.Random(2)) == {"w0", "w1"}
+    assert [cache_of(process, worker) for worker in ("w0", "w1")] == ["known", "believed: it publishes no events"]
+    errors = f'prediction_error_blocks_{{}}{{{{model="{MODEL}",source="{{}}"}}}}'
+    assert metric(process, errors.format("sum", "known")) == 0
+    assert metric(process, errors.format("count", "known")) > 0
+    assert metric(process, errors.format("count", "believed")) > 0
+
+
+@pytest.mark.parametrize("path", ["/kv_event_sources", "/server_info", "/v1/cache/map", "/v1/cache/blocks"])
+def test_what_workers_tell_gateways_is_not_told_to_clients(path, mixed):
+    """The pages exist at the worker, and not on the public port."""
+    process, (worker, _) = mixed
+    assert get(worker.url + "/kv_event_sources")[0] == 200
+    assert get(process.url + path)[0] == 404
+    assert get(f"{process.url}//..{path}")[0] in (400, 404)
