@@ -117,13 +117,12 @@ def quick_cells(seeds: Sequence[int] = SEEDS) -> Iterator[Cell]:
 
 
 def full_cells(seeds: Sequence[int] = SEEDS) -> Iterator[Cell]:
-    """Both engines and all peers."""
-    policies = [*OURS, *(name for name in PEERS if name not in OURS)]
-    yield from _cross([*agent_workloads(), *chat_workloads()], policies, seeds)
-    yield from _cross(ragpulse_workloads(), policies, seeds[:1])
-    yield from _cross(ragpulse_workloads(), ["homing", "least_requests"], seeds[1:])
+    """Both engines and all peers; those that come nowhere near are replayed once."""
+    near, far = [*OURS, *STRONGEST], [name for name in PEERS if name not in (*OURS, *STRONGEST)]
+    engine_a = [*agent_workloads(), *chat_workloads()]
+    yield from _cross([*engine_a, *ragpulse_workloads(), *engine_b_workloads()], near, seeds)
     yield from fleet_cells(seeds)
-    yield from _cross(engine_b_workloads(), policies, seeds)
+    yield from _cross([*engine_b_workloads(), *engine_a, *ragpulse_workloads()], far, seeds[:1])
 
 
 def fleet_cells(seeds: Sequence[int]) -> Iterator[Cell]:
