@@ -127,6 +127,7 @@ def main() -> int:
     points, ring = membership_milliseconds(options.workers)
     gc.disable()  # memory must come back without it
     left = rounds_megabytes(options.rounds, chance)
+    gc.enable()
     fleet, router = fleet_of(options.workers, options.blocks), Router(RouterSettings())
     empty = placement_microseconds(router, fleet, chain)
     before = resident_megabytes()
@@ -135,7 +136,7 @@ def main() -> int:
     megabytes, full = resident_megabytes() - before, placement_microseconds(router, fleet, chain)
     collection = least_milliseconds(gc.collect, 2)
     names = iter(fleet.workers)
-    forget = least_milliseconds(lambda: router.forget(next(names).name))
+    forget = least_milliseconds(lambda: router.forget(next(names).name), min(5, options.workers))
     rows = (
         ("directories, MB", megabytes, BAR_MEGABYTES),
         ("placement, directories full over empty", full / empty, BAR_GROWTH),

@@ -157,8 +157,11 @@ class Serving:
         path = tokenizer_source(str(tokenizer_path(configured)) if configured else None, self._root(base))
         register = partial(self._prompts.register, base, path, block_tokens, required=configured is not None)
         text = await asyncio.to_thread(register)
+        router = self.router(base)
+        for worker in self._fleet.workers:
+            router.expect(worker.name, worker.backend.weight)
+            await asyncio.sleep(0)
         self._loaded[base] = Loaded(block_tokens, text.tokeniser.name)
-        self.router(base)
         if self._on_loaded is not None:
             self._on_loaded(base, text, block_tokens)
         log.info("model is ready to be routed", extra={"fields": {"model": base, **self._loaded[base]._asdict()}})

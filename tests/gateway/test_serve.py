@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import aiohttp
 
+from gateway.cli import main
+from gateway.commands import serve as serve_command
 from tests.gateway.builders import ENVIRON, running_worker, write_config_data
 from tests.gateway.test_probes import free_port
 
@@ -143,3 +146,20 @@ async def test_a_tokenizer_that_is_none_is_a_wrong_configuration(tmp_path):
     assert code == 2
     assert "tokenizer.json" in said
     assert "Traceback" not in said
+
+
+def test_while_serving_full_searches_for_cycles_are_rare(monkeypatch, tmp_path):
+    """They would stand still for 0.7 s at full size (bench/scale.py); afterwards all is as before."""
+    seen = []
+
+    def take(main):
+        main.close()
+        seen.append(gc.get_threshold())
+        return 0
+
+    monkeypatch.setattr(serve_command, "run_loop", take)
+    monkeypatch.setattr(os, "environ", {**os.environ, **ENVIRON})
+    path, usual = write_config_data(tmp_path), gc.get_threshold()
+    assert main(["serve", "--config", str(path)]) == 0
+    assert seen == [serve_command.COLLECTIONS]
+    assert gc.get_threshold() == usual

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+import router.roster
 from gateway.fleet import Fleet
 from gateway.prompts import Prompts
 from gateway.serving import Serving, router_settings, serving_facts
@@ -159,3 +160,15 @@ def test_facts_follow_the_settings():
     (facts,) = serving_facts({"m": model}).values()
     assert (facts.max_in_flight, facts.prefill_tokens_per_second) == (4, 9.0)
     assert (facts.prefill_fixed_seconds, facts.worker_block_tokens) == (0.1, 32)
+
+
+async def test_no_request_pays_for_laying_out_the_ring(monkeypatch):
+    """Every worker's points are there when a model is loaded or a worker joins; only putting them together is left."""
+    async with serving_of(m=build_model()) as (serving, fleet):
+        await serving.load_all()
+        fleet.add(build_backend("w2", port=9000))
+        fleet.probed("w2", build_healthy("m"), now=0.0)
+        monkeypatch.setattr(router.roster, "lay_out", None)
+        prompt = await prepare(serving)
+        assert serving.router("m").home_of(prompt, fleet.view("m"), 0.0) in {"w1", "w2"}
+        assert serving.router("m").stats().ring_workers == 2
