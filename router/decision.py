@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from xxhash import xxh3_128_digest
 
+from router.apart import PrefillSizes, add_unheard_waits, home_bonus_seconds
 from router.assessment import assess
 from router.core import Placement, Prompt
 from router.heat import Heat
@@ -34,33 +35,49 @@ class Ask(NamedTuple):
 class Traffic:
     """What is known of one model's traffic as a whole; `turns` counts placements by policy."""
 
-    __slots__ = ("decode", "heat", "homes", "outputs", "turns", "utilisation")
+    __slots__ = ("decode", "heat", "homes", "outputs", "prefills", "turns", "utilisation")
 
     def __init__(self, settings: RouterSettings) -> None:
         self.heat = Heat(settings.heat_half_life_requests, settings.heat_bound_blocks, settings.heat_least_requests)
         self.homes = Homes()
         self.utilisation = Utilisation(settings.utilisation_window_seconds, settings.price_limit)
         self.outputs = OutputLengths()
+        self.prefills = PrefillSizes()
         self.decode = decode_line()
         self.turns: Counter[str] = Counter()
 
 
 def decide(
-    ask: Ask, policy: Policy, roster: Roster, traffic: Traffic, settings: RouterSettings, now: float
+    ask: Ask,
+    policy: Policy,
+    roster: Roster,
+    traffic: Traffic,
+    settings: RouterSettings,
+    now: float,
+    apart_from: int = 0,
 ) -> Placement:
-    """Number the candidates and let the policy choose; worker None if nobody can be chosen."""
-    key, price = ring_key(ask, policy, roster, traffic), traffic.utilisation.price(now, roster.serving)
+    """Number the candidates and let the policy choose; worker None if nobody can be chosen.
+
+    `apart_from` is how many other replicas place requests that are not heard of.
+    """
+    key = ring_key(ask, policy, roster, traffic)
+    price = traffic.utilisation.price(now, roster.serving, 1 + apart_from)
+    weights = Weights(price, settings.decode_weight)
     candidates = assess(
         ask.prompt,
         roster,
         policy,
-        Weights(price, settings.decode_weight),
+        weights,
         expected_output_tokens=traffic.outputs.expect(ask.tenant, ask.max_tokens),
         decode_growth=traffic.decode.slope,
         exclude=ask.exclude,
         now=now,
     )
-    home = roster.ring.home(key)
+    home, slack_seconds = roster.ring.home(key), _slack_seconds(settings, roster, roster.ring.home(key))
+    if apart_from:
+        add_unheard_waits(candidates, roster, traffic.prefills)
+        candidates.scores = policy.scores(candidates, weights)
+        slack_seconds += home_bonus_seconds(candidates, roster, home, price)
     if not candidates.usable:
         return Placement(ask.request_id, None, NO_WORKER, ask.policy, home, key, 0, 0.0, candidates, price)
     situation = Situation(
@@ -70,7 +87,7 @@ def decide(
         key=key,
         home=home,
         homes=traffic.homes.count(key, now) if policy.several_homes else 1,
-        slack_seconds=_slack_seconds(settings, roster, home),
+        slack_seconds=slack_seconds,
         turn=traffic.turns[ask.policy],
         request_id=ask.request_id,
         settings=settings,

@@ -33,13 +33,14 @@ class Router:
     """Places the requests of one model on its workers, and learns from how they went.
 
     `tell` is handed the news of every request that is placed here, for other replicas to hear: a placement, perhaps a
-    first token, an end; what was placed again has ended before. Raises ValueError for an unknown policy in `settings`.
+    first token, an end; what was placed again has ended before. `apart_from` is how many other replicas there are of
+    which no news comes at the moment. Raises ValueError for an unknown policy in `settings`.
     """
 
     def __init__(self, settings: RouterSettings | None = None, tell: Callable[[News], None] | None = None) -> None:
         self.settings = settings or RouterSettings()
         self._tell = tell
-        self.alone = False
+        self.apart_from = 0
         self._policies: dict[str, Policy] = {name: policy() for name, policy in POLICIES.items()}
         self._policy(self.settings.policy)
         self._members = Members(self.settings.points_per_worker, self.settings.ring_gather_seconds)
@@ -193,8 +194,8 @@ class Router:
         roster = self._members.roster
         return RouterStatistics(
             workers=tuple([worker_statistics(state, when) for state in self._members.states.values()]),
-            utilisation=self._traffic.utilisation.share(when, roster.serving),
-            price=self._traffic.utilisation.price(when, roster.serving),
+            utilisation=self._traffic.utilisation.share(when, roster.serving, 1 + self.apart_from),
+            price=self._traffic.utilisation.price(when, roster.serving, 1 + self.apart_from),
             expected_output_tokens=self._traffic.outputs.expect(),
             decode_seconds_per_context_token=self._traffic.decode.slope,
             in_flight=len(self._flights),
@@ -227,7 +228,7 @@ class Router:
 
     def _decide(self, ask: Ask, fleet: FleetView, now: float) -> Placement:
         policy, roster = self._policy(ask.policy), self._members.roster_of(fleet, now)
-        return decide(ask, policy, roster, self._traffic, self.settings, now)
+        return decide(ask, policy, roster, self._traffic, self.settings, now, self.apart_from)
 
     def _withdraw(self, request_id: str, now: float) -> bool:
         flight = self._flights.leave(request_id, now)
@@ -239,7 +240,11 @@ class Router:
     def _learn(self, flight: InFlight, now: float, cached_tokens: int | None, output_tokens: int, scale: float) -> None:
         """Take in an answer; `scale` is the router's count of a prompt's tokens over the worker's."""
         state = self._members.state(flight.worker)
-        if state.learn_prefill(flight, cached_tokens, scale):
+        if flight.silent:
+            fitted = state.learn_whole(flight, now, cached_tokens, scale, output_tokens)
+        else:
+            fitted = state.learn_prefill(flight, cached_tokens, scale)
+        if fitted:
             self._members.settle_rates()
         if flight.first_token_at is not None and output_tokens >= _LEAST_TOKENS_FOR_A_GAP:
             context = (flight.decode_context_tokens + state.context_tokens + flight.prompt_tokens) / 2
@@ -269,7 +274,7 @@ class Router:
             prefill_seconds=seconds,
             predicted_seconds=placement.predicted_seconds,
             placed_at=now,
-            alone=not state.queue and not roster.views[index].waiting,
+            alone=not state.queue and not roster.views[index].waiting and (streams or not state.requests),
             silent=not streams,
             known=state.known,
         )
@@ -280,6 +285,7 @@ class Router:
             self._tell(News(NEWS_PLACED, ask.request_id, state.name, blocks, seconds, prompt.tokens, not streams))
         self._traffic.utilisation.add(seconds, now)
         self._traffic.turns[ask.policy] += 1
+        self._traffic.prefills.observe(seconds)
         if counts and prompt.key_blocks:
             work = Work(seconds, self.settings.decode_weight * placement.candidates[index].decode_seconds)
             load = self._traffic.utilisation.load(now)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-
 STRIDE = 8
 
 
@@ -25,7 +24,7 @@ class Piece:
     def __init__(self, before: Piece | None, before_blocks: int, blocks: Sequence[bytes]) -> None:
         self.before = before
         self.before_blocks = before_blocks
-        self.start = before.start + before_blocks if before is not None else 0
+        self.start: int = before.start + before_blocks if before is not None else 0
         self.blocks = blocks
 
     def marks(self) -> list[bytes]:

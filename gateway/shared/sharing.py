@@ -41,6 +41,7 @@ class Sharing:
         self._settings = settings
         self._clock = clock
         self._fleet = fleet
+        self._apart_from = 1
         self._routers: dict[str, Router] = {}
         self._digests: dict[str, bytes] = {}
         self._models: dict[bytes, str] = {}
@@ -87,7 +88,7 @@ class Sharing:
     def make_router(self, model: str, settings: RouterSettings) -> Router:
         """A router for a base model that tells what it does, and hears of the others once `loaded` was called."""
         router = self._routers[model] = Router(settings, partial(self._outbox.tell, model))
-        router.alone = not self.joined
+        router.apart_from = self._apart_from
         return router
 
     def loaded(self, model: str, text: LoadedModelText, block_tokens: int) -> None:
@@ -104,8 +105,9 @@ class Sharing:
         self._stream.check_integrity()
 
     def _set_state(self, joined: bool) -> None:
+        self._apart_from = 0 if joined else max(1, self._stream.others)
         for router in self._routers.values():
-            router.alone = not joined
+            router.apart_from = self._apart_from
 
     def _router_of(self, digest: bytes) -> Router | None:
         model = self._models.get(digest)

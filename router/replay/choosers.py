@@ -162,7 +162,10 @@ class RouterChooser:
 
 
 class ProbingChooser(RouterChooser):
-    """Gateways that also ask the workers how many requests wait there, each gateway every `probe_seconds`."""
+    """Gateways that also ask the workers how many requests wait there, each gateway every `probe_seconds`.
+
+    Where nothing is shared, each knows that the others are there.
+    """
 
     def __init__(
         self,
@@ -175,6 +178,9 @@ class ProbingChooser(RouterChooser):
         probe_seconds: float = 1.0,
     ) -> None:
         super().__init__(routers, settings, news_delay_seconds, seed, worker_prefix)
+        if news_delay_seconds is None:
+            for router in routers:
+                router.apart_from = len(routers) - 1
         self.probe_seconds = probe_seconds / len(routers)
         self._turns = cycle(self._gateways)
 
