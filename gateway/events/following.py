@@ -18,6 +18,9 @@ SILENT = "silent"
 OTHER_BLOCKS = "its blocks do not fit the routing block"
 UNLIKE = "it does not show what was sent to it"
 
+REPLAY_ANSWERS_SECONDS = 1.0
+"""So long a suspected stream has to prove alive, by a batch or by a replay."""
+
 UNLIKE_AFTER = 8
 """So many requests in a row that a talking worker did not show: it reads prompts otherwise than we do."""
 
@@ -118,16 +121,15 @@ class Following:
         if shown > self._shown:
             self._shown, self._unlike = shown, 0
         heard_at = max(stream.heard_at for stream in self.streams)
-        if fresh and now - heard_at >= self._silent_seconds and self._suspected_at is None:
+        if self._suspected_at is None and fresh and now - heard_at >= self._silent_seconds:
             self._suspected_at = now
             for stream in self.streams:
                 stream.hurry()
-        elif fresh:
+        elif self._suspected_at is None:
             self._unlike += fresh
-        if self._suspected_at is not None and heard_at > self._suspected_at:
+        elif heard_at > self._suspected_at:
             self._suspected_at = None
-            self._unlike += 1
-        return self._suspected_at is not None and now - self._suspected_at >= 1.0
+        return self._suspected_at is not None and now - self._suspected_at >= REPLAY_ANSWERS_SECONDS
 
     def _apply(self, events: Sequence[CacheEvent], rank: int) -> None:
         for knowledge in self.knowledge.values():

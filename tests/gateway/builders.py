@@ -89,6 +89,7 @@ class FakeWorker:
     health: int = 200
     api_key: str | None = None
     redirect_metrics_to: str | None = None
+    pages: dict[str, Any] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)
     authorizations: set[str | None] = field(default_factory=set)
     bodies: list[dict[str, Any]] = field(default_factory=list)
@@ -105,6 +106,8 @@ class FakeWorker:
             return web.json_response({"object": "list", "data": self.models})
         if request.path == "/metrics" and self.redirect_metrics_to is not None:
             return web.Response(status=307, headers={"location": self.redirect_metrics_to})
+        if request.path in self.pages:
+            return web.json_response(self.pages[request.path])
         if request.path in ("/metrics", "/metrics/"):
             return web.Response(text=self.metrics)
         if request.method == "POST":
