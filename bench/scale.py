@@ -102,6 +102,12 @@ def membership_milliseconds(workers: int) -> tuple[float, float]:
     return median(points), min(rings)
 
 
+def release(router: Router, workers: int) -> None:
+    """Placements go on, and free what is no longer believed."""
+    for _ in range(5 * workers):
+        router.home_of(prompt_of([b"0" * 16]), fleet_of(2, 10_000), 0.0)
+
+
 def rounds_megabytes(rounds: int, chance: random.Random) -> float:
     """H-16: ten workers join, hold 10,000 blocks each and leave, again and again; what memory is left of it."""
     router, settled = Router(RouterSettings()), 0.0
@@ -110,6 +116,7 @@ def rounds_megabytes(rounds: int, chance: random.Random) -> float:
             fill(router, view.name, 10_000, chance)
         for view in fleet_of(10, 10_000, 10 * number).workers:
             router.forget(view.name)
+        release(router, 10)
         if number == 1:
             settled = resident_megabytes()
     router.check_integrity()
@@ -135,14 +142,16 @@ def main() -> int:
         fill(router, view.name, options.blocks, chance)
     megabytes, full = resident_megabytes() - before, placement_microseconds(router, fleet, chain)
     collection = least_milliseconds(gc.collect, 2)
-    names = iter(fleet.workers)
-    forget = least_milliseconds(lambda: router.forget(next(names).name), min(5, options.workers))
+    prompt = prompt_of(chain)
+    for view in fleet.workers:
+        router.forget(view.name)
+    forget = least_milliseconds(lambda: router.home_of(prompt, fleet, 0.0), min(5, options.workers))
     rows = (
         ("directories, MB", megabytes, BAR_MEGABYTES),
         ("placement, directories full over empty", full / empty, BAR_GROWTH),
         ("a joiner's points, ms", points, BAR_MILLISECONDS),
         ("one ring of all, ms", ring, BAR_MILLISECONDS),
-        ("a worker forgotten, ms", forget, BAR_MILLISECONDS),
+        ("a placement after all were forgotten, ms", forget, BAR_MILLISECONDS),
         (f"memory left of {options.rounds} rounds of 10 workers, MB", left, BAR_LEFT_MEGABYTES),
     )
     print(f"{options.workers} workers x {options.blocks} blocks; placement {empty:.0f} -> {full:.0f} µs")

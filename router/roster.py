@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from router.core import FleetView, WorkerView
+from router.directory import Directory
 from router.rates import settle_rates
 from router.ring import Ring, lay_out
 from router.worker_state import WorkerState
@@ -18,6 +19,9 @@ _RINGS_KEPT = 8
 
 _POINTS_KEPT = 512
 """Workers whose points are remembered, about 12 KB each, so that a ring is put together and not computed."""
+
+_RELEASED_BLOCKS = 4096
+"""So many of a forgotten worker's blocks are freed with each placement: 0.2 ms."""
 
 _LASTING = attrgetter(
     "name", "weight", "draining", "ready", "joined", "cache_blocks", "prefill_tokens_per_second",
@@ -52,6 +56,7 @@ class Members:
         self.states: dict[str, WorkerState] = {}
         self._gather_seconds = gather_seconds
         self._ring_due_at = inf
+        self._let_go: list[Directory] = []
         self._laid_out: OrderedDict[tuple[str, int], Sequence[int]] = OrderedDict()
         self._absent_since: dict[str, float] = {}
         self._points = points_per_worker
@@ -66,6 +71,8 @@ class Members:
 
     def roster_of(self, fleet: FleetView, now: float = inf) -> Roster:
         """`fleet` with its states and its ring at `now`; built again only where more than counts has changed."""
+        if self._let_go:
+            self._release()
         if now >= self._ring_due_at:
             self._stale = True
         if self._stale or fleet.workers is not self._roster.views:
@@ -94,7 +101,7 @@ class Members:
         """Drop everything known of `worker`."""
         state = self.states.pop(worker, None)
         if state is not None:
-            state.directory.clear()
+            self._let_go.append(state.directory)
         self._absent_since.pop(worker, None)
         self._stale = True
 
@@ -136,6 +143,13 @@ class Members:
         if self._ring_due_at == inf:
             self._ring_due_at = now + self._gather_seconds
         return now < self._ring_due_at
+
+    def _release(self) -> None:
+        """Free some of what is no longer believed: 64 workers that leave at once would take a third of a second."""
+        directory = self._let_go[-1]
+        directory.resize(max(0, len(directory) - _RELEASED_BLOCKS))
+        if not len(directory):
+            self._let_go.pop()
 
     def _points_of(self, worker: str, weight: int, points: int) -> Sequence[int]:
         laid = self._laid_out.get((worker, weight))

@@ -1,4 +1,4 @@
-"""What a worker's leaving gives back: all that was believed of it, at once, without a search for cycles."""
+"""What a worker's leaving gives back: all that was believed of it, bit by bit, without a search for cycles."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 
 from router.core import Prompt
 from router.directory import Directory
 from router.router import Router
 from router.settings import RouterSettings
+from tests.router.placement_builders import build_fleet, build_prompt
 
 BLOCK_TOKENS = 64
+PROMPT = build_prompt(("text", 2))
+FLEET = build_fleet(2)
 
 
 @contextmanager
@@ -47,6 +51,8 @@ def test_rounds_of_workers_that_come_and_go_leave_nothing() -> None:
             believe(router, f"w{number}-{worker}", 4000, chance)
         for worker in range(10):
             router.forget(f"w{number}-{worker}")
+        for _ in range(2 * 10):
+            router.home_of(PROMPT, FLEET, 0.0)
 
     with no_collection():
         one_round(0)
@@ -69,3 +75,20 @@ def test_a_cleared_directory_gives_its_memory_back() -> None:
         assert sys.getallocatedblocks() - before < 300
     directory.check_integrity()
     assert (len(directory), directory.bound_blocks) == (0, 10_000)
+
+
+def test_a_forgotten_worker_is_freed_a_little_with_each_placement() -> None:
+    """Nothing of it is believed from the same moment on; the memory of 20,000 blocks comes back over five."""
+    router = Router(RouterSettings())
+    router.home_of(PROMPT, build_fleet(1, cache_blocks=20_000), 0.0)
+    with no_collection():
+        believe(router, "worker-0", 20_000, random.Random(1))
+        router.forget("worker-0")
+        assert router.stats().workers == ()
+        left = []
+        for _ in range(6):
+            left.append(sys.getallocatedblocks())
+            router.home_of(PROMPT, build_fleet(1), 0.0)
+        freed = [before - after for before, after in pairwise(left)]
+    assert min(freed[1:4]) > 3000
+    assert max(freed) < 15_000
