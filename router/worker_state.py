@@ -12,6 +12,7 @@ from router.knowledge import Knowledge
 from router.learning import RELEARN_EVERY
 from router.rates import WorkerRates
 from router.virtual_queue import VirtualQueue
+from router.whole_answers import WholeAnswer, WholeAnswers
 
 _LEAST_SECONDS = 1e-3
 _FULL = 0.9
@@ -30,7 +31,7 @@ class InFlight:
     its cached tokens were predicted from the worker's events, `answered` that it ended well. `alone` says that
     nobody was waiting at the worker when it was placed, so that its time to first token is its own prefill and nothing
     else; `predicted_seconds` is what that time was expected to be, waiting included, of which `prefill_seconds` were
-    its own.
+    its own. `serial` counts the requests that this worker got before it.
     """
 
     worker: str
@@ -48,6 +49,7 @@ class InFlight:
     answered: bool = False
     first_token_at: float | None = None
     decode_context_tokens: int = 0
+    serial: int = 0
 
 
 def heard_flight(news: News, now: float) -> InFlight:
@@ -75,8 +77,8 @@ class WorkerState:
     """
 
     __slots__ = (
-        "_queued_since_alone", "belief", "context_tokens", "directory", "holds", "knowledge", "known", "name", "queue",
-        "rates", "requests",
+        "_entered", "_queued_since_alone", "_whole_since_streamed", "belief", "context_tokens", "directory", "holds",
+        "knowledge", "known", "name", "queue", "rates", "requests", "whole",
     )  # fmt: skip
 
     def __init__(self, name: str, knowledge: Knowledge | None = None) -> None:
@@ -85,7 +87,10 @@ class WorkerState:
         self.directory = Directory(self.belief.bound_blocks)
         self.queue = VirtualQueue()
         self.rates = WorkerRates()
+        self.whole = WholeAnswers()
         self._queued_since_alone = 0
+        self._whole_since_streamed = 0
+        self._entered = 0
         self.requests = 0
         self.context_tokens = 0
         self.follow(knowledge)
@@ -119,6 +124,8 @@ class WorkerState:
         """A request was sent here."""
         self.queue.push(request_id, flight.prefill_seconds, now, silent=flight.silent)
         self.requests += 1
+        self._entered += 1
+        flight.serial = self._entered
         self.context_tokens += flight.prompt_tokens
 
     def leave(self, request_id: str, flight: InFlight, now: float) -> None:
@@ -141,6 +148,7 @@ class WorkerState:
         """
         if flight.first_token_at is None:
             return False
+        self._whole_since_streamed = 0
         seconds = flight.first_token_at - flight.placed_at
         if flight.alone:
             self._queued_since_alone = 0
@@ -153,6 +161,23 @@ class WorkerState:
         ratio = min(_FARTHEST_RATIO, max(1 / _FARTHEST_RATIO, ratio))
         predicted_uncached = max(1, flight.prompt_tokens - flight.predicted_cached_tokens)
         return self.rates.prefill.observe(predicted_uncached / scale, flight.prefill_seconds * ratio)
+
+    def learn_whole(
+        self, flight: InFlight, now: float, cached_tokens: int | None, scale: float, output_tokens: int
+    ) -> bool:
+        """Learn from an answer that came all at once, as `learn_prefill` does from others.
+
+        Only where hardly anybody streams, whose first tokens say it better; and only if the worker was empty when the
+        request came and got nothing else before its end.
+        """
+        self._whole_since_streamed += 1
+        undisturbed = flight.alone and flight.serial == self._entered and output_tokens > 0
+        if self._whole_since_streamed <= RELEARN_EVERY or not undisturbed:
+            return False
+        cached = flight.predicted_cached_tokens if cached_tokens is None else cached_tokens
+        uncached = max(1, flight.prompt_tokens - cached) / scale
+        seconds = self.whole.prefill_seconds(WholeAnswer(now - flight.placed_at, uncached, output_tokens - 1))
+        return seconds is not None and self.rates.prefill.observe(uncached, seconds)
 
     def correct(self, report: Report) -> None:
         """Let the worker's word on what it had cached correct the belief."""
