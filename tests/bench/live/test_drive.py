@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from bench.live.drills import BACK_WITHIN_SECONDS, Run, Timing, figures_of, misses
+from bench.live.drills import AFTER_SECONDS, Run, Timing, figures_of, misses
 from bench.live.drive import Answer, Driver, Load
 from bench.live.figures import between, figures, hit_rate, spread, table
 from bench.live.head_to_head import REPLAY, bars, report
@@ -152,7 +152,7 @@ def test_a_drill_is_compared_request_by_request():
     worse = [answer._replace(cached_tokens=15) if answer.sent_at > 110 else answer for answer in calm.answers]
     lost = figures_of(Run(worse, 110.0, {}), calm, timing)
     assert lost["lost_points"] == pytest.approx(5)
-    assert lost["windows"]["after"]["requests"] == BACK_WITHIN_SECONDS
+    assert lost["windows"]["after"]["requests"] == AFTER_SECONDS
     assert misses({"drill": lost}) == ["drill: 5.0 points of hit rate are still lost"]
 
 
