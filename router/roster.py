@@ -117,9 +117,8 @@ class Members:
         if len(position) != len(views):
             raise ValueError("two workers of one fleet have the same name; give each its own")
         states = [self.state(view.name) for view in views]
-        for view, state in zip(views, states, strict=True):
-            if state.configure(view):
-                self.settle_rates()
+        if any([state.configure(view) for view, state in zip(views, states, strict=True)]):
+            self.settle_rates()
         if self._absent_since:
             for name in position:
                 self._absent_since.pop(name, None)
