@@ -33,6 +33,7 @@ NEWS_DELAY_SECONDS = 0.05
 NINTH_CELL = ("conversation", 4_000, 0.9)
 ENGINE_B_LOADS = (0.5, 0.9, 1.1)
 OURS = ("homing", "oracle", "ideal", "least_requests")
+NEAR = (*OURS, *STRONGEST)
 WITHOUT_LOTS = ("oracle", "ideal")
 SEEDS = (1, 2, 3)
 
@@ -110,32 +111,33 @@ def engine_b_workloads() -> list[Workload]:
 
 
 def quick_cells(seeds: Sequence[int] = SEEDS) -> Iterator[Cell]:
-    """Engine A: ours, and the strongest peers."""
-    yield from _cross([*agent_workloads(), *chat_workloads()], [*OURS, *STRONGEST], seeds)
-    yield from _cross(ragpulse_workloads(), ["homing", "least_requests"], seeds)
-    yield from fleet_cells(seeds)
+    """Engine A: ours, and the strongest peers; one seed after the other, so that a part of it is of use."""
+    for seed in seeds:
+        yield from _cross([*chat_workloads(), *agent_workloads()], NEAR, seed)
+        yield from _cross(ragpulse_workloads(), ["homing", "least_requests"], seed)
+        yield from fleet_cells(seed)
 
 
 def full_cells(seeds: Sequence[int] = SEEDS) -> Iterator[Cell]:
-    """Both engines and all peers; those that come nowhere near are replayed once."""
-    near, far = [*OURS, *STRONGEST], [name for name in PEERS if name not in (*OURS, *STRONGEST)]
-    engine_a = [*agent_workloads(), *chat_workloads()]
-    yield from _cross([*engine_a, *ragpulse_workloads(), *engine_b_workloads()], near, seeds)
-    yield from fleet_cells(seeds)
-    yield from _cross([*engine_b_workloads(), *engine_a, *ragpulse_workloads()], far, seeds[:1])
-
-
-def fleet_cells(seeds: Sequence[int]) -> Iterator[Cell]:
-    """Four replicas, and a worker that joins."""
+    """Both engines and all peers; those that come nowhere near are replayed once, at the end."""
+    yield from quick_cells(seeds)
     for seed in seeds:
-        for place in REPLICA_CELLS:
-            yield Cell(Workload(*place), "homing", seed, gateways=REPLICAS)
-        yield Cell(Workload(*NINTH_CELL), "homing", seed, ninth=True)
+        yield from _cross([*engine_b_workloads(), *ragpulse_workloads()], NEAR, seed)
+    far = [name for name in PEERS if name not in NEAR]
+    everywhere = [*engine_b_workloads(), *chat_workloads(), *ragpulse_workloads(), *agent_workloads()]
+    yield from _cross(everywhere, far, seeds[0])
 
 
-def _cross(workloads: Sequence[Workload], policies: Sequence[str], seeds: Sequence[int]) -> Iterator[Cell]:
+def fleet_cells(seed: int) -> Iterator[Cell]:
+    """Four replicas, and a worker that joins."""
+    for place in REPLICA_CELLS:
+        yield Cell(Workload(*place), "homing", seed, gateways=REPLICAS)
+    yield Cell(Workload(*NINTH_CELL), "homing", seed, ninth=True)
+
+
+def _cross(workloads: Sequence[Workload], policies: Sequence[str], seed: int) -> Iterator[Cell]:
     """Each policy on each workload; two policies draw no lots that matter, and are replayed once."""
     for workload in workloads:
         for policy in policies:
-            for seed in seeds[:1] if policy in WITHOUT_LOTS else seeds:
+            if seed == SEEDS[0] or policy not in WITHOUT_LOTS:
                 yield Cell(workload, policy, seed)

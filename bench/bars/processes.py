@@ -19,8 +19,8 @@ Job = Callable[[], Figures]
 
 
 def all_figures(cells: Iterable[Cell], store: Store, processes: int | None = None) -> dict[Cell, Figures]:
-    """The figures of all cells, kept ones and new ones; one seed after the other, so that a part is of use."""
-    wanted = sorted(dict.fromkeys(cells), key=lambda cell: cell.seed)
+    """The figures of all cells, kept ones and new ones."""
+    wanted = list(dict.fromkeys(cells))
     with ProcessPoolExecutor(processes or os.cpu_count()) as pool:
         fleets = [_fleet_of(cell.workload) for cell in wanted if cell.workload.relative]
         capacity = _gather(pool, fleets, store, lambda fleet: partial(sustained, fleet))
