@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from router.cache_events import CacheEvent
 from router.known_blocks import BOUND_BLOCKS, KnownBlocks
@@ -25,10 +25,33 @@ class _Ended(NamedTuple):
     ended_at: float
 
 
+class Holds(Protocol):
+    """Whatever says how much of a prompt a worker holds."""
+
+    def match(self, chain: Sequence[bytes]) -> int:
+        """Length in routing blocks of the longest prefix of `chain` that is held."""
+        ...
+
+
+class Either:
+    """What is known for sure, or else what is believed beyond it: the longer of two prefixes."""
+
+    __slots__ = ("_belief", "_knowledge")
+
+    def __init__(self, knowledge: Holds, belief: Holds) -> None:
+        self._knowledge = knowledge
+        self._belief = belief
+
+    def match(self, chain: Sequence[bytes]) -> int:
+        """The longer match."""
+        return max(self._knowledge.match(chain), self._belief.match(chain))
+
+
 class Knowledge:
     """One worker's caches (one for each data-parallel rank) and what is on its way to them.
 
-    `trusted` says whether placement goes by this; whoever follows the events decides. `shown` counts requests whose
+    `trusted` says whether placement goes by this alone; whoever follows the events decides. `sound` says that at least
+    what is in here is held, though there may be more that was never heard of. `shown` counts requests whose
     blocks the events have shown, `not_shown` those that were prefilled, ended, and were let go without. A worker of
     several ranks is taken to hold what any of them holds, for it alone chooses the rank.
     """
@@ -42,7 +65,7 @@ class Knowledge:
         shown_within_seconds: float = SHOWN_WITHIN_SECONDS,
     ) -> None:
         self.block_tokens = block_tokens
-        self.trusted = False
+        self.trusted = self.sound = False
         self.shown = self.not_shown = 0
         self._model, self._bound_blocks = model, bound_blocks
         self._shown_within_seconds = shown_within_seconds

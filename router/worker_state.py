@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from router.belief import Belief, Report, Verdict
 from router.core import News, WorkerView
 from router.directory import Directory
-from router.knowledge import Knowledge
+from router.knowledge import Either, Holds, Knowledge
 from router.learning import RELEARN_EVERY
 from router.rates import WorkerRates
 from router.virtual_queue import VirtualQueue
@@ -73,7 +73,8 @@ def heard_flight(news: News, now: float) -> InFlight:
 class WorkerState:
     """Everything believed about one worker; `context_tokens` is over the `requests` in flight there.
 
-    `holds` is what placement goes by: the directory, or `knowledge` where there is some and it is trusted (`known`).
+    `holds` is what placement goes by: the directory, or `knowledge` where it is trusted (`known`), or both where it is
+    sound and no more.
     """
 
     __slots__ = (
@@ -99,11 +100,15 @@ class WorkerState:
         """Take in what is known of the worker, or that it is trusted, or not, from now on."""
         self.knowledge = knowledge
         self.known = knowledge is not None and knowledge.trusted
-        self.holds: Directory | Knowledge = knowledge if knowledge is not None and self.known else self.directory
+        self.holds: Holds = self.directory
+        if knowledge is not None and knowledge.trusted:
+            self.holds = knowledge
+        elif knowledge is not None and knowledge.sound:
+            self.holds = Either(knowledge, self.directory)
 
-    def expect(self, request_id: str, chain: Sequence[bytes]) -> None:
+    def expect(self, request_id: str, chain: Sequence[bytes], now: float) -> None:
         """The worker will hold `chain`, for this request. Belief is kept beside knowledge: a stream may fall silent."""
-        self.directory.insert(chain)
+        self.directory.insert(chain, now)
         if self.knowledge is not None:
             self.knowledge.sent(request_id, chain)
 

@@ -49,14 +49,15 @@ class Follower:
     """Hands the batches of one stream to `sink`.
 
     `asks` is the number to ask the replay socket from, None while nothing is missing: whoever owns the sockets looks
-    at it after each call, asks, and passes the answer to `replayed` and `replay_ended`; where `asks` has changed
-    meanwhile, the rest of the answer is of no use. Published batches wait until then. `next` is the number that comes
+    at it after each call, asks, and passes the answer to `replayed` and `replay_ended`; where `questions`, their
+    count, has changed meanwhile, the rest of the answer is of no use. Published batches wait until then. `next` is the number that comes
     next. `complete` says that everything was heard since the worker's start, or since it cleared its cache, which the
     sink may say.
     """
 
     def __init__(self, sink: Sink, *, can_ask: bool) -> None:
         self.asks: int | None = None
+        self.questions = 0
         self.complete = False
         self.next = 0
         self._sink = sink
@@ -110,10 +111,10 @@ class Follower:
         """One batch of an answer, in the order in which it comes."""
         if self.asks is None or sequence < self.next - 1:
             return
-        asked = self.asks
+        question = self.questions
         if self._heard_any and not self._verified:
             self._verify(sequence, payload)
-        if self.asks != asked or sequence < self.next:
+        if self.questions != question or sequence < self.next:
             return
         if sequence > self.next:
             self._hole(sequence)
@@ -144,6 +145,7 @@ class Follower:
 
     def _ask(self) -> None:
         """From the last number heard on, so that its payload tells whether the worker still lives the same life."""
+        self.questions += 1
         self.asks = self._next_when_asked = self.next
         self._verified = not self._heard_any
         if self._heard_any:

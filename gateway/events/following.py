@@ -16,6 +16,7 @@ CATCHING_UP = "catching up"
 INCOMPLETE = "its beginning was not heard"
 SILENT = "silent"
 OTHER_BLOCKS = "its blocks do not fit the routing block"
+UNREAD = "a batch could not be read"
 UNLIKE = "it does not show what was sent to it"
 
 REPLAY_ANSWERS_SECONDS = 1.0
@@ -109,6 +110,8 @@ class Following:
             return OTHER_BLOCKS
         if silent:
             return SILENT
+        if any(stream.unread for stream in self.streams):
+            return UNREAD
         if not all(stream.follower.complete for stream in self.streams):
             return INCOMPLETE
         return UNLIKE if self._unlike >= UNLIKE_AFTER else None

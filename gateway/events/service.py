@@ -13,7 +13,7 @@ from types import TracebackType
 
 from gateway.events.counts import EventCounts
 from gateway.events.discovery import NotAsked, SourceFinder
-from gateway.events.following import Following
+from gateway.events.following import INCOMPLETE, Following
 from gateway.events.sockets import Sockets, load_zmq
 from gateway.events.sources import Source, SourceError, configured_sources
 from gateway.events.stream import Turns
@@ -134,7 +134,7 @@ class Events:
         self._keep_up(worker, followed)
         worker.events = self._doubt(followed)
         for model, knowledge in followed.following.knowledge.items() if followed.following else ():
-            knowledge.trusted = worker.events is None
+            knowledge.trusted, knowledge.sound = worker.events is None, worker.events == INCOMPLETE
             self._serving.router(model).follow(worker.name, knowledge)
 
     def _may_ask(self, worker: Worker, followed: _Followed) -> bool:

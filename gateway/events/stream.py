@@ -49,7 +49,7 @@ class Stream:
     `clock` gives monotonic seconds, in which `heard_at` is when the stream last proved alive: a batch, or a replay
     that came to its end. `lag_seconds` is how old the last batch was when it was applied, by both sides' wall clocks.
     `caught_up` says that the replay socket was asked once, or that there is none; `bad_batches` counts those that
-    could not be read.
+    could not be read, and `unread` says that what is known lacks one.
     """
 
     def __init__(
@@ -68,6 +68,7 @@ class Stream:
         self.heard_at = clock()
         self.lag_seconds: float | None = None
         self.bad_batches = 0
+        self.unread = False
         self.follower = Follower(self, can_ask=source.replay_endpoint is not None)
         self._sockets, self._turns, self._clock = sockets, turns, clock
         self._catch_up_seconds = catch_up_seconds
@@ -101,7 +102,7 @@ class Stream:
             batch = self._decoder.decode(payload)
         except BadBatch as error:
             self.bad_batches += 1
-            self.follower.complete = False
+            self.unread = True
             if self.bad_batches == 1:
                 log.warning("a batch of KV events cannot be read: %s", error, extra={"fields": self._fields()})
             return
@@ -109,10 +110,11 @@ class Stream:
         self.heard_at = self._clock()
         self._apply_events(batch.events, self.source.rank)
         if any(isinstance(event, Cleared) for event in batch.events):
-            self.follower.complete = True
+            self.follower.complete, self.unread = True, False
 
     def clear(self) -> None:
         """What was told no longer holds."""
+        self.unread = False
         self._clear_rank(self.source.rank)
 
     # How
@@ -141,14 +143,14 @@ class Stream:
 
     async def _repair(self) -> None:
         """One question to the replay socket, and its answer as far as it is of use."""
-        first, endpoint = self.follower.asks, self.source.replay_endpoint
+        first, endpoint, question = self.follower.asks, self.source.replay_endpoint, self.follower.questions
         if first is None or endpoint is None:
             return
         try:
             async with aclosing(self._sockets.replay(endpoint, first, REPLAY_SECONDS)) as answer:
                 async for number, payload in answer:
                     await self._turns.take(partial(self.follower.replayed, number, payload))
-                    if self.follower.asks != first:
+                    if self.follower.questions != question:
                         return
         except ReplayFailed as error:
             if self._failed_at is None:

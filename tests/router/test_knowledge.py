@@ -170,3 +170,17 @@ def test_workers_of_one_model_may_be_known_and_believed_side_by_side():
     router.follow("worker-1", knowledge)
     placement = router.place(prompt_of(own_chain(1, 2)), build_fleet(2), 1.0, request_id="r1")
     assert [(each.cached_tokens, each.known) for each in placement.candidates] == [(0, False), (2 * SIZE, True)]
+
+
+def test_what_is_known_for_sure_is_added_to_belief_where_there_may_be_more():
+    """A stream joined late: its picture is sound and not whole, so the longer of the two prefixes counts."""
+    router, knowledge = build_router(), build_knowledge(build_stored(1, 2, 3))
+    knowledge.sound = True
+    router.follow(WORKER, knowledge)
+    first = place(router, own_chain(1, 2, 3, 4), "r1")
+    router.finished("r1", 2.0)
+    knowledge.expire(100.0)
+    knowledge.apply([build_removed((1, 2, 3), (1, 2), (1,))])
+    second = place(router, own_chain(1, 2, 3, 4), "r2")
+    assert [each.predicted_cached_tokens for each in (first, second)] == [3 * SIZE, 4 * SIZE]
+    assert not second.candidates[0].known

@@ -118,11 +118,11 @@ def answer(follower: Follower, replay: Replay | None, asked: list[int]) -> None:
         if follower.asks is None:
             return
         assert replay is not None
-        first = follower.asks
+        first, question = follower.asks, follower.questions
         asked.append(first)
         for number, payload in replay(first):
             follower.replayed(number, payload)
-            if follower.asks != first:
+            if follower.questions != question:
                 break
         else:
             follower.replay_ended(whole=True)

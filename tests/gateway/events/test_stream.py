@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -142,16 +143,16 @@ async def test_a_restarted_worker_is_forgotten_and_learned_anew():
 
 
 async def test_a_batch_that_cannot_be_read_is_counted_and_not_gone_by():
-    """What it said is not known: complete again once the worker has cleared its cache."""
+    """What it said is not known: whole again once the worker has cleared its cache."""
     with running_publisher() as publisher:
         async with following(source_of(publisher)) as followed:
             publisher.publish([Stored([1], None, [1], SIZE, None, [None])])
             publisher.publish(build_stored(2))
             await until(lambda: followed.holds(2))
-            assert (followed.stream.bad_batches, followed.stream.follower.complete) == (1, False)
+            assert (followed.stream.bad_batches, followed.stream.unread) == (1, True)
             publisher.publish([Cleared()])
             await until(lambda: followed.holds())
-            assert followed.stream.follower.complete
+            assert not followed.stream.unread
 
 
 async def test_a_silent_stream_is_asked_unprompted():
@@ -203,14 +204,23 @@ async def test_a_long_replay_never_keeps_the_loop_for_long():
         async with following(source_of(publisher)) as followed:
             longest = await _longest_turn(lambda: len(followed.knowledge) == 24_000)
             assert followed.stream.follower.complete
-    assert longest < 0.25  # a slice is 2 ms; the rest is for a machine whose cores are taken
+    assert longest < 0.05  # of processor time: the cores are shared with other tests
 
 
 async def _longest_turn(done: Callable[[], bool]) -> float:
-    longest, last = 0.0, time.perf_counter()
+    """The longest time between two turns of the loop, of this thread's own work, until `done`."""
+    gc.disable()  # the collector would go through everything that this test process holds
+    try:
+        return await _longest_until(done)
+    finally:
+        gc.enable()
+
+
+async def _longest_until(done: Callable[[], bool]) -> float:
+    longest, last = 0.0, time.thread_time()
     async with asyncio.timeout(30):
         while not done():
             await asyncio.sleep(0)
-            now = time.perf_counter()
+            now = time.thread_time()
             longest, last = max(longest, now - last), now
     return longest

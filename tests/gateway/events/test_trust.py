@@ -79,6 +79,7 @@ async def test_gaps_bad_batches_and_new_lives_are_counted():
             publisher._next += 1  # a batch that found no room
             publisher.publish([stored(2, 1)])
             await until(lambda: run.events() == "its beginning was not heard")
+            assert run.cached_tokens(build_run(2, 2)) == [SIZE]  # known for sure, though there may be more
             publisher.publish([Stored([5], None, [1], SIZE, None, [None])])
             publisher.publish([Cleared(), stored(3, 1)])
             await until(lambda: run.events() is None)
