@@ -23,8 +23,9 @@ import uvloop
 from bench.live.drive import Answer, Driver, Load
 from bench.live.figures import Json, between, hit_rate, spread
 from bench.live.processes import Child, ChildFailed, end, fetch, free_ports, running, start, until_ready
-from bench.live.slices import Slice, conversation
+from bench.live.slices import Slice, conversation, replayed_hit_rate
 from bench.live.stage import Router, Stage, gateways, redis_command, redis_url, simulated_workers
+from router.replay.core import Churn
 
 GATEWAYS = 3
 TIME_SCALE = 0.865
@@ -112,6 +113,10 @@ DRILLS: Mapping[str, Callable[[Scene], Awaitable[None]]] = {
 }
 
 
+CHURN = {"ninth worker": Churn(0.0, 8, joins=True), "worker drained": Churn(0.0, 3, joins=False)}
+"""Drills after which the fleet has another size."""
+
+
 @dataclass(frozen=True)
 class Timing:
     """Moments of a run in trace seconds: when the drill begins, and how long it goes on after the drill's end."""
@@ -153,8 +158,20 @@ async def drill(stage: Stage, part: Slice, name: str, timing: Timing) -> Run:
         return Run(answers, over, scene.notes)
 
 
-def figures_of(run: Run, calm: Run, timing: Timing) -> Json:
-    """A drill beside the undisturbed run: windows before, during, in the time for coming back, and after it."""
+def owed_to_size(part: Slice, name: str, run: Run, timing: Timing) -> float:
+    """By how much the hit rate differs after a drill because there are more or fewer caches, as the replay says."""
+    if name not in CHURN:
+        return 0.0
+    start_at = run.over + timing.back_within
+    end_at, churn = start_at + timing.after, [CHURN[name]._replace(at_seconds=timing.begins)]
+    return replayed_hit_rate(part, start_at, end_at, churn) - replayed_hit_rate(part, start_at, end_at)
+
+
+def figures_of(run: Run, calm: Run, timing: Timing, owed: float = 0.0) -> Json:
+    """A drill beside the undisturbed run: windows before, during, in the time for coming back, and after it.
+
+    `owed` is what the size of the fleet makes of the hit rate after it: points that no router could keep are not lost.
+    """
     windows = {
         "before": (timing.begins - timing.before, timing.begins),
         "during": (timing.begins, run.over),
@@ -174,7 +191,8 @@ def figures_of(run: Run, calm: Run, timing: Timing) -> Json:
         "driver_late_s_mean": spread([answer.lateness for answer in run.answers])["mean"],
         "notes": dict(run.notes),
         "windows": rows,
-        "lost_points": 100 * (rows["after"]["hit_undisturbed"] - rows["after"]["hit"]),
+        "owed_to_size_points": 100 * owed,
+        "lost_points": 100 * (rows["after"]["hit_undisturbed"] + owed - rows["after"]["hit"]),
     }
 
 
@@ -196,8 +214,9 @@ def show(name: str, found: Json) -> None:
     """One drill's windows, one a line."""
     print(
         f"\n{name}: {found['requests']} requests, {found['failed']} failed, {found['cut_in_flight']} cut in flight, "
-        f"{found['sent_again']} sent again elsewhere; over after {found['over_after_s']:.0f} s of trace; "
-        f"{found['lost_points']:+.1f} points lost; driver late by {found['driver_late_s_mean']:.2f} s; "
+        f"{found['sent_again']} sent again elsewhere; over after {found['over_after_s']:.0f} s of trace\n"
+        f"  {found['lost_points']:+.1f} points of hit rate lost, the fleet's size ({found['owed_to_size_points']:+.1f}) "
+        f"allowed for; driver late by {found['driver_late_s_mean']:.2f} s; "
         + "; ".join(f"{what}: {count}" for what, count in found["notes"].items())
     )
     for window, row in found["windows"].items():
@@ -231,7 +250,7 @@ async def run(options: argparse.Namespace) -> int:
             print(f"{name} …", file=sys.stderr, flush=True)
             done = await drill(stage, part, name, timing)
             calm = calm or done
-            found[name] = figures_of(done, calm, timing)
+            found[name] = figures_of(done, calm, timing, owed_to_size(part, name, done, timing))
             show(name, found[name])
     if options.json:
         _write(Path(options.json), {"speed_up": options.speed_up, "drills": found})

@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.live.figures import Json
 from bench.live.texts import Planned, plan
 from router.replay.choosers import build_chooser
-from router.replay.core import EngineSettings, Trace, TraceRequest
+from router.replay.core import Churn, EngineSettings, Trace, TraceRequest
 from router.replay.figures import figures
 from router.replay.simulate import replay
 from router.replay.traces import agents, first_requests, load_trace
@@ -81,6 +81,23 @@ def replayed(part: Slice, policy: str = "homing") -> Json:
         "busy_max_over_mean": of.busy_max_over_mean,
         "requests_max_over_mean": of.requests_max_over_mean,
     }
+
+
+def replayed_hit_rate(part: Slice, start: float, end: float, churn: Sequence[Churn] = ()) -> float:
+    """Of the requests between two moments (trace seconds since the first), in a fleet that changes so."""
+    settings, first = (
+        EngineSettings(cache_blocks=part.cache_blocks),
+        part.trace.requests[0].at_seconds * part.time_scale,
+    )
+    shifted = [change._replace(at_seconds=change.at_seconds + first) for change in churn]
+    chooser = build_chooser("homing", settings, learn=False)
+    outcomes = replay(part.trace, chooser, settings, time_scale=part.time_scale, churn=shifted).outcomes
+    within = [
+        (outcome.cached_tokens, request.prompt.tokens)
+        for outcome, request in zip(outcomes, part.trace.requests, strict=True)
+        if start <= outcome.sent_at_seconds - first < end
+    ]
+    return sum(cached for cached, _ in within) / max(1, sum(tokens for _, tokens in within))
 
 
 def _first_calls(requests: Sequence[TraceRequest], sessions: int, calls: int) -> Iterator[TraceRequest]:

@@ -153,6 +153,9 @@ def test_a_drill_is_compared_request_by_request():
     lost = figures_of(Run(worse, 110.0, {}), calm, timing)
     assert lost["lost_points"] == pytest.approx(5)
     assert lost["windows"]["after"]["requests"] == AFTER_SECONDS
+    owed = figures_of(Run(worse, 110.0, {}), calm, timing, owed=-0.04)
+    assert (owed["lost_points"], owed["owed_to_size_points"]) == (pytest.approx(1), -4)
+    assert misses({"drill": owed}) == []
     assert misses({"drill": lost}) == ["drill: 5.0 points of hit rate are still lost"]
 
 
