@@ -13,7 +13,7 @@ from gateway.config import load_config
 from tests.deploy.kubectl import DEPLOY, find_kubectl, render
 
 KUBERNETES_VERSION = "1.34"
-EVERY_FOLDER = ("base", "overlays/vllm")
+EVERY_FOLDER = ("base", "overlays/vllm", "overlays/replicas")
 
 
 @pytest.fixture(scope="module")
@@ -146,12 +146,13 @@ def test_the_workers_report_cached_tokens_and_keep_their_names(cache):
 
 def test_every_selector_finds_a_pod_of_its_own_manifest(cache):
     """Services, budgets and spread rules speak of labels that some pod template carries."""
-    manifests = render("overlays/vllm", cache)
+    manifests = render("overlays/replicas", cache)
     owners = [m for m in manifests if m["kind"] in ("Deployment", "StatefulSet")]
     templates = [m["spec"]["template"]["metadata"]["labels"] for m in owners]
     selectors = [m["spec"]["selector"] for m in manifests if m["kind"] == "Service"]
     selectors += [m["spec"]["selector"]["matchLabels"] for m in manifests if m["kind"] == "PodDisruptionBudget"]
-    assert len(selectors) == 4
+    selectors += [m["spec"]["podSelector"]["matchLabels"] for m in manifests if m["kind"] == "NetworkPolicy"]
+    assert len(selectors) == 6
     for selector in selectors:
         assert any(selector.items() <= labels.items() for labels in templates), selector
 
@@ -160,3 +161,31 @@ def test_the_folder_that_is_rendered_is_the_one_that_is_shipped():
     """The paths in the README and the Makefile exist."""
     for folder in EVERY_FOLDER:
         assert (DEPLOY / folder / "kustomization.yaml").is_file()
+
+
+def test_replicas_find_their_redis_and_nobody_else_does(cache, tmp_path):
+    """The URL in the configuration is the Service's; the policy lets gateways in and Redis nowhere."""
+    manifests = render("overlays/replicas", cache)
+    path = tmp_path / "homing.yaml"
+    path.write_text(environ_of_secrets(tmp_path, one(manifests, "ConfigMap", "homing-config")["data"]["homing.yaml"]))
+    redis = load_config(path, {}).redis
+    service = one(manifests, "Service", "homing-redis")
+    assert redis is not None
+    assert redis.url == f"redis://{service['metadata']['name']}:{service['spec']['ports'][0]['port']}"
+    policy = one(manifests, "NetworkPolicy", "homing-redis")["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert "egress" not in policy
+    gateway = one(manifests, "Deployment", "homing")["spec"]["template"]["metadata"]["labels"]
+    allowed = policy["ingress"][0]["from"][0]["podSelector"]["matchLabels"]
+    assert allowed.items() <= gateway.items()
+
+
+def test_redis_keeps_nothing_and_is_bounded(cache):
+    """No disk, a bound on its memory below the container's, and the restricted pod security standard."""
+    pod = pod_of(one(render("overlays/replicas", cache), "Deployment", "homing-redis"))
+    container = pod["containers"][0]
+    assert container["args"][:4] == ["--save", "", "--appendonly", "no"]
+    assert container["args"][4:6] == ["--maxmemory", "256mb"]
+    assert container["resources"]["limits"]["memory"] == "320Mi"
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
