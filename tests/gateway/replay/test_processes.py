@@ -15,7 +15,7 @@ from gateway.replay.desk import Job, Setup, Source
 from gateway.replay.processes import Processes, ReplayFailed
 from router.replay.core import EngineSettings
 from tests.gateway.replay.replay_builders import Here, build_setup, write_chats
-from tests.router.replay.trace_builders import CONVERSATION, ROOT
+from tests.router.replay.trace_builders import CONVERSATION, ROOT, range_row, write_rows
 
 JOBS = [Job("homing", 60, 1.0), Job("random", 60, 1.0), Job("least_loaded", 30, 1.0), Job(None, 60)]
 
@@ -23,6 +23,14 @@ JOBS = [Job("homing", 60, 1.0), Job("random", 60, 1.0), Job("least_loaded", 30, 
 def alive(process_id: int) -> bool:
     try:
         os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def group_lives(group_id: int) -> bool:
+    try:
+        os.killpg(group_id, 0)
     except ProcessLookupError:
         return False
     return True
@@ -55,24 +63,20 @@ def test_a_replay_that_fails_says_which_and_why(tmp_path: Path):
             list(running)
 
 
-def test_control_c_ends_every_process_at_once():
+def test_control_c_ends_every_process_at_once(tmp_path: Path):
     """The whole group of a terminal gets the signal; nobody prints a traceback and nobody stays."""
-    program = [sys.executable, "-m", "gateway", "replay", "--trace", str(CONVERSATION), "--policy", "homing,ring"]
-    command = subprocess.Popen(
-        program, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-    )
+    trace = write_rows(tmp_path / "t.jsonl", [range_row(number, [[2 * number, 2]]) for number in range(5000)])
+    program = [sys.executable, "-m", "gateway", "replay", "--trace", str(trace), "--policy", "homing,ring"]
+    pipe = subprocess.PIPE
+    command = subprocess.Popen(program, cwd=ROOT, stdout=pipe, stderr=pipe, start_new_session=True)
     assert command.stderr is not None
     told = command.stderr.readline() + command.stderr.readline()
     os.killpg(command.pid, signal.SIGINT)
-    out, error = command.communicate(timeout=30)
+    out, error = command.communicate(timeout=60)
     assert b"what least_loaded sustains" in told
     assert (command.returncode, out) == (130, b"")
     assert b"Traceback" not in error
-    deadline = time.monotonic() + 10
-    while True:
-        try:
-            os.killpg(command.pid, 0)
-        except ProcessLookupError:
-            break
+    deadline = time.monotonic() + 30
+    while group_lives(command.pid):
         assert time.monotonic() < deadline, "a process of the group is still there"
         time.sleep(0.01)
