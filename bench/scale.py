@@ -98,14 +98,14 @@ def membership_milliseconds(workers: int) -> tuple[float, float]:
     for more in range(5):  # each time a fleet that had no ring yet
         changed = FleetView((*fleet.workers, *fleet_of(1, 1000, workers + more).workers))
         router.expect(changed.workers[-1].name, 1)
-        rings.append(least_milliseconds(lambda changed=changed: router.home_of(prompt, changed, 0.0), 1))
+        rings.append(least_milliseconds(lambda changed=changed: router.homes_of(prompt, changed, 0.0), 1))
     return median(points), min(rings)
 
 
 def release(router: Router, workers: int) -> None:
     """Placements go on, and free what is no longer believed."""
     for _ in range(5 * workers):
-        router.home_of(prompt_of([b"0" * 16]), fleet_of(2, 10_000), 0.0)
+        router.homes_of(prompt_of([b"0" * 16]), fleet_of(2, 10_000), 0.0)
 
 
 def rounds_megabytes(rounds: int, chance: random.Random) -> float:
@@ -145,7 +145,7 @@ def main() -> int:
     prompt = prompt_of(chain)
     for view in fleet.workers:
         router.forget(view.name)
-    forget = least_milliseconds(lambda: router.home_of(prompt, fleet, 0.0), min(5, options.workers))
+    forget = least_milliseconds(lambda: router.homes_of(prompt, fleet, 0.0), min(5, options.workers))
     rows = (
         ("directories, MB", megabytes, BAR_MEGABYTES),
         ("placement, directories full over empty", full / empty, BAR_GROWTH),

@@ -152,7 +152,7 @@ class Router:
         elif news.kind == NEWS_ENDED:
             self._flights.leave(request_id, when)
         elif news.kind == NEWS_PLACED and not self._flights.holds(request_id, news.request_id):
-            self._members.state(news.worker).expect(request_id, news.blocks)
+            self._members.state(news.worker).expect(request_id, news.blocks, when)
             flight = heard_flight(news, when)
             self._flights.enter(request_id, flight, when)
             self._traffic.utilisation.add(news.prefill_seconds, when)
@@ -170,7 +170,7 @@ class Router:
         self._flights.forget_worker(worker, self._latest)
         self._members.forget(worker)
 
-    def home_of(
+    def homes_of(
         self,
         prompt: Prompt,
         fleet: FleetView,
@@ -179,10 +179,10 @@ class Router:
         tenant: str = "",
         policy: str | None = None,
         session: str | None = None,
-    ) -> str | None:
-        """The worker that the ring names for `prompt` now, without a placement; None when nobody is on the ring."""
+    ) -> tuple[str, ...]:
+        """The homes of `prompt` now, the first of them first, without a placement; empty when nobody is on the ring."""
         ask = Ask(prompt, "", tenant, policy or self.settings.policy, session, None, frozenset())
-        return self.warming.home_of(ask, self._policy(ask.policy), fleet, now)
+        return self.warming.homes_of(ask, self._policy(ask.policy), fleet, now)
 
     def expect(self, worker: str, weight: int) -> None:
         """A worker will join: prepare for it, so that its joining costs the next placement little."""
@@ -278,13 +278,14 @@ class Router:
             silent=not streams,
             known=state.known,
         )
-        state.expect(ask.request_id, prompt.exact_blocks)
+        state.expect(ask.request_id, prompt.exact_blocks, now)
         self._flights.enter(ask.request_id, flight, now)
         if self._tell is not None:
             blocks = prompt.exact_blocks
             self._tell(News(NEWS_PLACED, ask.request_id, state.name, blocks, seconds, prompt.tokens, not streams))
         self._traffic.utilisation.add(seconds, now)
         self._traffic.turns[ask.policy] += 1
+        self._traffic.crowding.look(roster.states, now)
         self._traffic.prefills.observe(seconds)
         if counts and prompt.key_blocks:
             work = Work(seconds, self.settings.decode_weight * placement.candidates[index].decode_seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 
 from router.core import NEWS_ENDED, NEWS_PLACED, FleetView, News, Prompt
 from router.decision import Ask, Traffic, ring_key
@@ -27,10 +28,12 @@ class Warming:
         self._traffic = traffic
         self._tell = tell
 
-    def home_of(self, ask: Ask, policy: Policy, fleet: FleetView, now: float) -> str | None:
-        """The worker that the ring names for a prompt now; nobody is numbered, so it costs a few µs."""
+    def homes_of(self, ask: Ask, policy: Policy, fleet: FleetView, now: float) -> tuple[str, ...]:
+        """The workers that the ring names for a prompt now; nobody is numbered, so it costs a few µs."""
         roster = self._members.roster_of(fleet, now)
-        return roster.ring.home(ring_key(ask, policy, roster, self._traffic))
+        key = ring_key(ask, policy, roster, self._traffic)
+        count = self._traffic.homes.count(key, now) if policy.several_homes else 1
+        return tuple(islice(roster.ring.walk(key), count))
 
     def holdings(self, prompt: Prompt) -> Mapping[str, int]:
         """How many tokens of a prompt each worker is believed to hold, of those who hold any."""

@@ -100,7 +100,7 @@ class Undertaking:
 
     async def _work_through(self) -> None:
         for kept in itertools.islice(self._tools.store, 1):
-            self._home_of(kept)  # asked at once, so that the ring is made new in time
+            self._homes_of(kept)  # asked at once, so that the ring is made new in time
         await asyncio.sleep(RING_SECONDS)
         found = [pair async for pair in self._survey()]
         self._plan = Plan(found, self._gain, self._tools.clock())
@@ -143,17 +143,20 @@ class Undertaking:
         return joiner_gain(held, target.name, peers, kept, lost=self._kind is Kind.RESTART)
 
     def _target(self, kept: KeptPrompt) -> Worker | None:
-        """The prompt's home, if that is the worker that joined, or has taken the place of the one that leaves."""
-        try:
-            home = self._tools.fleet.worker(self._home_of(kept) or "")
-        except UnknownWorker:
-            return None
-        fits = (home is self._worker) == (self._kind is not Kind.LEAVE)
-        return home if fits and home.up and home.serves(kept.model) else None
+        """A home of the prompt: the worker that joined, or the first that takes the place of the one that leaves."""
+        for name in self._homes_of(kept):
+            try:
+                home = self._tools.fleet.worker(name)
+            except UnknownWorker:
+                continue
+            fits = (home is self._worker) == (self._kind is not Kind.LEAVE)
+            if fits and home.up and home.serves(kept.model):
+                return home
+        return None
 
-    def _home_of(self, kept: KeptPrompt) -> str | None:
+    def _homes_of(self, kept: KeptPrompt) -> tuple[str, ...]:
         tools = self._tools
-        return tools.routers(kept.model).home_of(
+        return tools.routers(kept.model).homes_of(
             kept.prompt,
             tools.fleet.view(kept.model),
             tools.clock(),

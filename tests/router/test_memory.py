@@ -52,7 +52,7 @@ def test_rounds_of_workers_that_come_and_go_leave_nothing() -> None:
         for worker in range(10):
             router.forget(f"w{number}-{worker}")
         for _ in range(2 * 10):
-            router.home_of(PROMPT, FLEET, 0.0)
+            router.homes_of(PROMPT, FLEET, 0.0)
 
     with no_collection():
         one_round(0)
@@ -80,7 +80,7 @@ def test_a_cleared_directory_gives_its_memory_back() -> None:
 def test_a_forgotten_worker_is_freed_a_little_with_each_placement() -> None:
     """Nothing of it is believed from the same moment on; the memory of 20,000 blocks comes back over five."""
     router = Router(RouterSettings())
-    router.home_of(PROMPT, build_fleet(1, cache_blocks=20_000), 0.0)
+    router.homes_of(PROMPT, build_fleet(1, cache_blocks=20_000), 0.0)
     with no_collection():
         believe(router, "worker-0", 20_000, random.Random(1))
         router.forget("worker-0")
@@ -88,7 +88,7 @@ def test_a_forgotten_worker_is_freed_a_little_with_each_placement() -> None:
         left = []
         for _ in range(6):
             left.append(sys.getallocatedblocks())
-            router.home_of(PROMPT, build_fleet(1), 0.0)
+            router.homes_of(PROMPT, build_fleet(1), 0.0)
         freed = [before - after for before, after in pairwise(left)]
     assert min(freed[1:4]) > 3000
     assert max(freed) < 15_000

@@ -17,15 +17,29 @@ def test_the_home_of_a_prompt_is_where_it_would_be_placed_on_a_quiet_fleet() -> 
     router, fleet = Router(SETTINGS), build_fleet(8)
     for number in range(40):
         prompt = build_prompt((f"text {number}", 6))
-        assert router.home_of(prompt, fleet, 0.0) == router.peek(prompt, fleet, 0.0).home
+        assert router.homes_of(prompt, fleet, 0.0) == (router.peek(prompt, fleet, 0.0).home,)
 
 
 def test_a_session_has_its_own_home() -> None:
     """Under a policy that keeps sessions together, the home is the session's."""
     router, fleet, prompt = Router(SETTINGS), build_fleet(8), build_prompt(("text", 6))
     told = {"tenant": "a", "policy": "session", "session": "s"}
-    assert router.home_of(prompt, fleet, 0.0, **told) == router.peek(prompt, fleet, 0.0, **told).home
-    assert len({router.home_of(prompt, fleet, 0.0, **{**told, "session": str(n)}) for n in range(20)}) > 1
+    assert router.homes_of(prompt, fleet, 0.0, **told) == (router.peek(prompt, fleet, 0.0, **told).home,)
+    assert len({router.homes_of(prompt, fleet, 0.0, **{**told, "session": str(n)}) for n in range(20)}) > 1
+
+
+def test_a_prompt_too_hot_for_one_worker_has_all_its_homes() -> None:
+    """The same prompt so often that one worker could not: whoever joins may be one of its homes."""
+    router, fleet, prompt = Router(SETTINGS), build_fleet(4), build_prompt(("text", 4), tail_tokens=6000)
+    for number in range(400):
+        router.place(prompt, fleet, number * 0.02, request_id=str(number))
+    homes = router.homes_of(prompt, fleet, 8.0)
+    assert len(homes) == len(set(homes)) == router.peek(prompt, fleet, 8.0).homes > 1
+
+
+def test_nobody_on_the_ring_is_no_home() -> None:
+    """An answer, not an exception."""
+    assert Router(SETTINGS).homes_of(build_prompt(("text", 4)), build_fleet(0), 0.0) == ()
 
 
 def test_who_holds_how_much_is_told_in_tokens() -> None:
