@@ -15,7 +15,17 @@ HOME_SHARE = 0.9
 REST_WEIGHT = 1.5
 """How much of a prefill is taken to be still ahead where others wait, in mean rests of a prefill."""
 
+OTHERS_LOAD = 0.5
+"""What an unheard replica's prefill counts against one's own in the price: the higher that is, the more it costs to
+believe in blocks that the others' requests have driven out.
+"""
+
 _SMOOTHING = 0.02
+
+
+def load_factor(apart_from: int) -> float:
+    """By how much the load is more than what was seen, with so many replicas that are not heard."""
+    return 1.0 + OTHERS_LOAD * apart_from
 
 
 class PrefillSizes:

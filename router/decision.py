@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 from xxhash import xxh3_128_digest
 
-from router.apart import PrefillSizes, add_unheard_waits, home_bonus_seconds
+from router.apart import PrefillSizes, add_unheard_waits, home_bonus_seconds, load_factor
 from router.assessment import assess
+from router.candidates import Candidates
 from router.core import Placement, Prompt
+from router.crowding import Crowding
 from router.heat import Heat
 from router.homes import Homes
 from router.learning import OutputLengths
@@ -35,11 +37,12 @@ class Ask(NamedTuple):
 class Traffic:
     """What is known of one model's traffic as a whole; `turns` counts placements by policy."""
 
-    __slots__ = ("decode", "heat", "homes", "outputs", "prefills", "turns", "utilisation")
+    __slots__ = ("crowding", "decode", "heat", "homes", "outputs", "prefills", "turns", "utilisation")
 
     def __init__(self, settings: RouterSettings) -> None:
         self.heat = Heat(settings.heat_half_life_requests, settings.heat_bound_blocks, settings.heat_least_requests)
         self.homes = Homes()
+        self.crowding = Crowding()
         self.utilisation = Utilisation(settings.utilisation_window_seconds, settings.price_limit)
         self.outputs = OutputLengths()
         self.prefills = PrefillSizes()
@@ -61,7 +64,7 @@ def decide(
     `apart_from` is how many other replicas place requests that are not heard of.
     """
     key = ring_key(ask, policy, roster, traffic)
-    price = traffic.utilisation.price(now, roster.serving, 1 + apart_from)
+    price = traffic.utilisation.price(now, roster.serving, load_factor(apart_from))
     weights = Weights(price, settings.decode_weight)
     candidates = assess(
         ask.prompt,
@@ -78,6 +81,8 @@ def decide(
         add_unheard_waits(candidates, roster, traffic.prefills)
         candidates.scores = policy.scores(candidates, weights)
         slack_seconds += home_bonus_seconds(candidates, roster, home, price)
+    if policy.several_homes and home is not None:
+        _weigh_crowding(candidates, roster, traffic, ask.prompt, roster.position[home], price, now)
     if not candidates.usable:
         return Placement(ask.request_id, None, NO_WORKER, ask.policy, home, key, 0, 0.0, candidates, price)
     situation = Situation(
@@ -107,6 +112,15 @@ def decide(
         slack_seconds=policy.slack_seconds(situation),
         homes=situation.homes,
     )
+
+
+def _weigh_crowding(
+    candidates: Candidates, roster: Roster, traffic: Traffic, prompt: Prompt, home: int, price: float, now: float
+) -> None:
+    """Where the home is crowded, everybody is asked whether he is; a prompt that is held pushes nobody out."""
+    missing = (prompt.tokens - candidates.cached_tokens[home]) // prompt.block_tokens
+    if missing > 0 and traffic.crowding.crowded(roster.states[home], missing, now):
+        traffic.crowding.weigh(candidates, roster.states, prompt, price, now)
 
 
 def ring_key(ask: Ask, policy: Policy, roster: Roster, traffic: Traffic) -> bytes:

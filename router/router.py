@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from difflib import get_close_matches
 
+from router.apart import load_factor
 from router.belief import Report
 from router.core import NEWS_ENDED, NEWS_FIRST_TOKEN, NEWS_PLACED, FleetView, News, Placement, Prompt
 from router.decision import Ask, Traffic, decide, hot_share
@@ -194,8 +195,8 @@ class Router:
         roster = self._members.roster
         return RouterStatistics(
             workers=tuple([worker_statistics(state, when) for state in self._members.states.values()]),
-            utilisation=self._traffic.utilisation.share(when, roster.serving, 1 + self.apart_from),
-            price=self._traffic.utilisation.price(when, roster.serving, 1 + self.apart_from),
+            utilisation=self._traffic.utilisation.share(when, roster.serving, load_factor(self.apart_from)),
+            price=self._traffic.utilisation.price(when, roster.serving, load_factor(self.apart_from)),
             expected_output_tokens=self._traffic.outputs.expect(),
             decode_seconds_per_context_token=self._traffic.decode.slope,
             in_flight=len(self._flights),

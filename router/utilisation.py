@@ -44,13 +44,13 @@ class Utilisation:
         elapsed = max(max(now, self._at) - self._since, _LEAST_SEEN * self._window)
         return self._decayed(now) / (self._window * -expm1(-elapsed / self._window))
 
-    def share(self, now: float, workers: int, replicas: int = 1) -> float:
-        """ρ̂, 0 … 0.99; changes nothing. `replicas` that place as much as was seen share the workers."""
-        return min(_FULLEST, self.load(now) * replicas / max(1, workers))
+    def share(self, now: float, workers: int, factor: float = 1.0) -> float:
+        """ρ̂, 0 … 0.99, if there is `factor` times the load that was seen; changes nothing."""
+        return min(_FULLEST, self.load(now) * factor / max(1, workers))
 
-    def price(self, now: float, workers: int, replicas: int = 1) -> float:
+    def price(self, now: float, workers: int, factor: float = 1.0) -> float:
         """α = 1 / (1 − ρ̂), from 1 to the limit: others' waiting per second of prefill in a queue with one server."""
-        return min(self._price_limit, 1.0 / (1.0 - self.share(now, workers, replicas)))
+        return min(self._price_limit, 1.0 / (1.0 - self.share(now, workers, factor)))
 
     def _decayed(self, now: float) -> float:
         return self._work * exp(min(0.0, self._at - now) / self._window)

@@ -16,8 +16,10 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 
-CALL_SECONDS: Final = 0.05
-"""Connecting, and a call that Redis answers at once."""
+CALL_SECONDS: Final = 0.25
+"""A call that Redis answers at once, connecting included. No request waits for it, and a gateway whose CPU is short
+must not take its own lateness for Redis'.
+"""
 
 PAGE_SECONDS: Final = 1.0
 """A page of news, which may be long; nobody waits for it but the reader."""

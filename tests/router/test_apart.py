@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.apart import REST_WEIGHT, PrefillSizes
+from router.apart import OTHERS_LOAD, REST_WEIGHT, PrefillSizes
 from router.core import FleetView, Placement, Prompt, WorkerView
 from router.ring import Ring
 from router.router import Router
@@ -75,9 +75,9 @@ def test_a_home_with_a_long_queue_is_left():
 
 
 def test_the_load_of_the_others_is_taken_to_be_like_ones_own():
-    """Four replicas that place as much as this one: the price of prefill is the whole fleet's."""
+    """Four replicas: the price of prefill is more than this one's traffic makes it."""
     alone, apart = build_router(0).stats(1.0), build_router(3).stats(1.0)
-    assert apart.utilisation == pytest.approx(min(0.99, 4 * alone.utilisation))
+    assert apart.utilisation == pytest.approx(min(0.99, (1 + 3 * OTHERS_LOAD) * alone.utilisation))
     assert apart.price >= alone.price
 
 
