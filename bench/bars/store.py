@@ -11,26 +11,20 @@ from pathlib import Path
 from xxhash import xxh3_128
 
 from bench.bars.cells import ROOT, Cell, Workload
+from bench.bars.fingerprint import simulator_fingerprint
 from bench.bars.run import Figures
 from bench.peers.registry import PEERS
 
-SIMULATOR = (
-    "router/core.py",
-    "router/replay/[!crt]*.py",
-    "router/replay/c[!h]*.py",
-    "router/replay/trace_[!r]*.py",
-    "router/replay/trace_ragpulse.py",
-    "bench/bars/run.py",
-    "bench/bars/hot_head.py",
-)
-"""All of the replay but the router's choosers and the reading of recordings, which no peer's figure depends on."""
-
+RUN_CODE = ("bench/bars/run.py", "bench/bars/hot_head.py")
 PEER_CODE = ("bench/peers/*.py",)
 ROUTER_CODE = ("router/*.py", "router/replay/choosers.py", "bench/bars/newcomer.py", "bench/peers/routing_keys.py")
 
 
 class Store:
-    """Figures in a folder, one file for each cell. Whoever changes a policy's code leaves the others' figures valid."""
+    """Figures in a folder, one file for each cell.
+
+    Whoever changes a policy's code leaves the others' figures valid; of the simulator it counts what it does.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -52,7 +46,8 @@ class Store:
         written.replace(path)
 
     def _path(self, about: Cell | Workload) -> Path:
-        name = xxh3_128(f"{code_digest(_code_of(about))} {about!r}".encode()).hexdigest()
+        about_code = f"{simulator_fingerprint()} {code_digest(_code_of(about))}"
+        name = xxh3_128(f"{about_code} {about!r}".encode()).hexdigest()
         return self.folder / f"{name}.json"
 
 
@@ -71,5 +66,5 @@ def _files(patterns: Iterable[str]) -> list[Path]:
 
 def _code_of(about: Cell | Workload) -> tuple[str, ...]:
     if isinstance(about, Workload) or about.policy in ("oracle", "ideal"):
-        return SIMULATOR
-    return SIMULATOR + (PEER_CODE if about.policy in PEERS else ROUTER_CODE)
+        return RUN_CODE
+    return RUN_CODE + (PEER_CODE if about.policy in PEERS else ROUTER_CODE)
