@@ -39,14 +39,25 @@ class Directory:
             children, position = node.children, end
         return position
 
-    def insert(self, chain: Sequence[bytes]) -> int:
-        """Believe that the worker will hold all of `chain`, as its most recent; returns how many blocks were new."""
+    @property
+    def oldest_at(self) -> float:
+        """When that was last inserted which goes first; 0 of nothing."""
+        oldest = next(self._tree.nodes(), None)
+        return 0.0 if oldest is None else oldest.weight
+
+    def insert(self, chain: Sequence[bytes], now: float = 0.0) -> int:
+        """Believe that the worker will hold all of `chain`, as its most recent; returns how many blocks were new.
+
+        `now` is kept, for `oldest_at`.
+        """
         kept = chain if len(chain) <= self.bound_blocks else chain[: self.bound_blocks]
         path, matched = self._descend(kept)
         fresh = len(kept) - matched
         if fresh:
             self._append(path, list(kept[matched:]))
         self._tree.touch(path)
+        for node in path:
+            node.weight = now
         self._join(path)
         self.evicted_blocks += self._tree.trim(self.bound_blocks)
         return fresh
