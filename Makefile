@@ -12,7 +12,7 @@ PEERS_STAMP := $(PEERS_VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: bench-scale help demo test worker-operations worker-equality lint fix bench bench-eviction bench-placement bench-placement-full bench-tiers bench-worker bench-live bench-drills docs render follow clean
+.PHONY: bench-events bench-scale help demo test worker-operations worker-equality lint fix bench bench-eviction bench-placement bench-placement-full bench-tiers bench-worker bench-live bench-drills docs render follow clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -64,6 +64,9 @@ follow: $(STAMP) ## a consumer of KV events beside a worker process: ten thousan
 
 bench-scale: $(STAMP) ## 64 workers with 100,000 routing blocks each: memory, placement, joining and leaving (a minute)
 	PYTHONPATH=. $(BIN)/python bench/scale.py --check
+
+bench-events: $(STAMP) ## what following KV events costs: a block, a match, a replay, memory that is given back (a minute)
+	PYTHONPATH=. $(BIN)/python bench/events.py --check
 
 bench-eviction: $(STAMP) ## what each eviction policy hits on recorded traces, through the worker's real block pool
 	PYTHONPATH=. $(BIN)/python bench/eviction.py

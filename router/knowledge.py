@@ -93,9 +93,9 @@ class Knowledge:
 
     def match(self, chain: Sequence[bytes]) -> int:
         """Length in routing blocks of the longest prefix of `chain` that is held, or will be by its turn."""
-        held = self._held(chain)
+        held = self._held(chain) if self._others else self._first.match(chain)
         if self._chains and held < len(chain):
-            held = max(held, self._pending.match(chain))
+            return max(held, self._pending.match(chain))
         return held
 
     def apply(self, events: Sequence[CacheEvent], rank: int = 0) -> None:

@@ -68,19 +68,19 @@ class KnownBlocks:
 
     def match(self, chain: Sequence[bytes]) -> int:
         """Length in routing blocks of the longest held prefix of `chain`."""
-        findable, length = self._findable, len(chain)
-        if not length or chain[0] not in findable:
+        findable = self._findable
+        if not chain or chain[0] not in findable:
             return 0
         if chain[-1] in findable:
-            return length
-        held, missing = 1, length - 1
-        while missing > held:
-            middle = (held + missing + 1) // 2
-            if chain[middle - 1] in findable:
+            return len(chain)
+        held, missing = 0, len(chain) - 1  # indices of blocks that are, and are not, held
+        while missing - held > 1:
+            middle = (held + missing) >> 1
+            if chain[middle] in findable:
                 held = middle
             else:
-                missing = middle - 1
-        return held
+                missing = middle
+        return missing
 
     def apply(self, events: Sequence[CacheEvent]) -> None:
         """Carry out the events of one batch, in order."""
