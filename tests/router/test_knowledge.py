@@ -6,8 +6,8 @@ import pytest
 
 from router.core import Prompt
 from router.knowledge import Knowledge
+from tests.router.event_builders import MODEL, SIZE, build_removed, build_stored, own_chain
 from tests.router.placement_builders import build_fleet, build_router, fresh_id
-from tests.router.test_known_blocks import MODEL, SIZE, build_removed, build_stored, own_chain
 
 FLEET = build_fleet(1)
 WORKER = "worker-0"

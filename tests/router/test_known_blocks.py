@@ -1,61 +1,25 @@
-"""What a worker is known to hold: our chain from its events, copies, media, prefixes, bounds."""
+"""What a worker is known to hold: our chain from its events, copies, media, prefixes."""
 
 from __future__ import annotations
 
-import gc
 import random
-import sys
-import time
-from array import array
-from collections.abc import Sequence
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.blocks import chain, seed
 from router.cache_events import CPU, DISK, GPU, Cleared, Removed, Stored
 from router.encoders import pack
 from router.known_blocks import KnownBlocks
-
-MODEL = "m"
-SIZE = 4
-
-
-def tokens_of(*blocks: int, size: int = SIZE) -> list[int]:
-    """One run of tokens for each named block."""
-    return [block * 100 + index for block in blocks for index in range(size)]
-
-
-def own_chain(*blocks: int, salt: str | None = None, adapter: str | None = None, size: int = SIZE) -> list[bytes]:
-    """Our chain of a prompt of these blocks."""
-    parent = seed(salt=salt, model=MODEL, adapter=adapter)
-    return chain(parent, pack(tokens_of(*blocks)), size).blocks
-
-
-def name_of(blocks: Sequence[int]) -> int:
-    """The worker's own name of the last of a chain of blocks: anything that no other chain has."""
-    return hash(tuple(blocks)) & (2**64 - 1)
-
-
-def build_stored(*blocks: int, after: Sequence[int] = (), **fields: object) -> Stored:
-    """A run of blocks behind `after`, as a worker tells it."""
-    whole = [*after, *blocks]
-    names = [name_of(whole[: len(after) + number + 1]) for number in range(len(blocks))]
-    parent = name_of(after) if after else None
-    return Stored(names, parent, pack(tokens_of(*blocks)), SIZE, **fields)
-
-
-def build_removed(*chains: Sequence[int], medium: str = GPU) -> Removed:
-    """The last block of each chain goes."""
-    return Removed([name_of(blocks) for blocks in chains], medium)
-
-
-def build_known(*events: object, block_tokens: int = SIZE, **more: int) -> KnownBlocks:
-    known = KnownBlocks(MODEL, block_tokens, **more)
-    known.apply(events)
-    known.check_integrity()
-    return known
+from tests.router.event_builders import (
+    MODEL,
+    SIZE,
+    build_known,
+    build_removed,
+    build_stored,
+    name_of,
+    own_chain,
+    tokens_of,
+)
 
 
 def test_what_was_stored_is_found_and_what_was_removed_is_not():
@@ -193,66 +157,6 @@ def test_clearing_forgets_everything_and_learning_goes_on():
     assert [known.match(own_chain(block)) for block in (1, 3)] == [0, 1]
 
 
-def test_a_worker_cannot_tell_of_more_than_the_bound():
-    """What is beyond it is refused and counted; what is there stays right."""
-    known = build_known(build_stored(1, 2), build_stored(3, 4, 5), bound_blocks=4)
-    assert (len(known), known.refused) == (4, 1)
-    assert known.match(own_chain(3, 4, 5)) == 2
-    known.apply([build_removed((1, 2)), build_stored(5, after=(3, 4))])
-    assert known.match(own_chain(3, 4, 5)) == 3
-
-
-def test_h16_memory_is_given_back_with_the_workers():
-    """H-16: 100 rounds of 10 workers come and go; after each as much is allocated as before.
-
-    100 blocks a worker here, 10,000 in bench/events.py: what is left behind would be left behind by either.
-    """
-    sizes = array("q")  # a list would hold an object for each round
-    gc.collect()
-    for number in range(100):
-        full = [build_full(number * 10 + worker) for worker in range(10)]
-        full_size = sys.getallocatedblocks()
-        full.clear()  # without the garbage collector: there are no cycles that would have to wait for it
-        sizes.append(sys.getallocatedblocks())
-    assert max(sizes[2:]) - sizes[1] < 0.02 * (full_size - sizes[1])
-
-
-def test_h15_letting_a_full_worker_go_holds_nobody_up():
-    """H-15: while a worker of 20,000 blocks is let go, the next one is registered in far less than 100 ms."""
-    known = build_full(1, 20_000)
-    started = time.process_time()
-    known.clear()
-    build_known(build_stored(1))
-    assert time.process_time() - started < 0.05
-
-
-def build_full(worker: int, blocks: int = 100) -> KnownBlocks:
-    """A worker's chains of 50 blocks, of which no other has any."""
-    known = KnownBlocks(MODEL, SIZE)
-    names = [2**40 + worker * blocks + number for number in range(blocks)]
-    for start in range(0, blocks, 50):
-        run = names[start : start + 50]
-        known.apply([Stored(run, None, pack([worker, start, 1, 1] * len(run)), SIZE)])
-    assert len(known) == blocks
-    return known
-
-
-def test_churn_leaves_nothing_behind():
-    """A worker that stores and evicts for long holds what it holds, and no trace of what it held."""
-    known, draw = KnownBlocks(MODEL, SIZE), random.Random(1)
-    live: list[tuple[int, ...]] = []
-    for number in range(3000):
-        blocks = (number, number + 1, number + 2)
-        known.apply([build_stored(*blocks)])
-        live += [blocks[:3], blocks[:2], blocks[:1]]
-        draw.shuffle(live)
-        known.apply([build_removed(*live[30:])])
-        live = live[:30]
-    known.check_integrity()
-    assert len(known) == 30
-    assert len(known._blocks) <= 3 * 30
-
-
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from("srct"), st.integers(0, 5), st.integers(0, 3), st.integers(1, 3)), max_size=40),
@@ -297,23 +201,3 @@ def _model_store(model: dict, block: tuple, *, tier: bool, repeated: bool) -> No
 def _model_remove(model: dict, block: tuple) -> None:
     if block in model and model[block][0]:
         model[block][0] -= 1
-
-
-@pytest.mark.parametrize("blocks", [2048])
-def test_a_match_costs_little_however_long_the_prompt(blocks):
-    """A 32k-token prompt in blocks of 16, half of it held: a binary search, microseconds and not a walk."""
-    known = KnownBlocks(MODEL, SIZE)
-    names = list(range(blocks))
-    prompt = pack([token for number in names for token in (number, 1, 2, 3)])
-    known.apply([Stored(names[: blocks // 2], None, prompt[: len(prompt) // 2], SIZE)])
-    own = chain(seed(salt=None, model=MODEL), prompt, SIZE).blocks
-    best = min(_seconds(known, own) for _ in range(5))
-    assert known.match(own) == blocks // 2
-    assert best < 20e-6
-
-
-def _seconds(known: KnownBlocks, own: Sequence[bytes]) -> float:
-    started = time.process_time()
-    for _ in range(1000):
-        known.match(own)
-    return (time.process_time() - started) / 1000
