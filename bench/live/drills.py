@@ -215,8 +215,8 @@ def show(name: str, found: Json) -> None:
     print(
         f"\n{name}: {found['requests']} requests, {found['failed']} failed, {found['cut_in_flight']} cut in flight, "
         f"{found['sent_again']} sent again elsewhere; over after {found['over_after_s']:.0f} s of trace\n"
-        f"  {found['lost_points']:+.1f} points of hit rate lost, {found['owed_to_size_points']:+.1f} of the fleet's size "
-        f"allowed for; driver late by {found['driver_late_s_mean']:.2f} s; "
+        f"  {found['lost_points']:+.1f} points of hit rate lost, {found['owed_to_size_points']:+.1f} for the size "
+        f"of the fleet allowed for; driver late by {found['driver_late_s_mean']:.2f} s; "
         + "; ".join(f"{what}: {count}" for what, count in found["notes"].items())
     )
     for window, row in found["windows"].items():
