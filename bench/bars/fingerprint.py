@@ -16,6 +16,8 @@ from router.replay.traces import first_requests
 REQUESTS = 800
 CACHE_BLOCKS = 200
 SESSIONS = 60
+TIME_SCALE = 0.5
+"""More than is sustained, so that queues matter."""
 
 
 @cache
@@ -38,7 +40,7 @@ def _add(
     *,
     shared_cache: bool = False,
 ) -> None:
-    replayed = replay(trace, chooser, settings, shared_cache=shared_cache)
+    replayed = replay(trace, chooser, settings, time_scale=TIME_SCALE, shared_cache=shared_cache)
     for one in replayed.outcomes:
         figures = (one.worker, one.cached_tokens, round(one.ttft_seconds, 4), round(one.total_seconds, 4))
         digest.update(repr(figures).encode())
