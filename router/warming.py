@@ -41,10 +41,11 @@ class Warming:
         held = ((name, state.holds.match(exact)) for name, state in self._members.states.items())
         return {name: min(blocks * block_tokens, prompt.tokens) for name, blocks in held if blocks}
 
-    def queue_seconds(self, worker: str, now: float) -> float:
-        """How long a request that is sent to `worker` now would wait for its prefill."""
+    def held_tokens(self, prompt: Prompt, worker: str) -> int:
+        """How many tokens of a prompt one worker is believed to hold."""
         state = self._members.states.get(worker)
-        return state.queue.wait(now) if state is not None else 0.0
+        blocks = state.holds.match(prompt.exact_blocks) if state is not None else 0
+        return min(blocks * prompt.block_tokens, prompt.tokens)
 
     def waiting(self, worker: str) -> int:
         """Requests at `worker` that have not produced a first token, those sent to warm it included."""

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from gateway.prewarm.store import KeptPrompt
 
-LOOKS_AT_ONCE = 32
-"""Prompts that are looked at between two turns of the event loop: a millisecond or two over 64 workers."""
+LOOKS_AT_ONCE = 8
+"""Prompts that are looked at between two turns of the event loop: at most a millisecond over 64 workers."""
 
 
 class Gain(NamedTuple):
@@ -21,8 +21,7 @@ class Gain(NamedTuple):
     source: str | None
 
 
-Holdings = Callable[[KeptPrompt], Mapping[str, int]]
-"""How many tokens of a prompt each worker is believed to hold."""
+NO_GAIN = Gain(0, None)
 
 
 def joiner_gain(held: Mapping[str, int], target: str, peers: Collection[str], kept: KeptPrompt, *, lost: bool) -> Gain:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from gateway.fleet import Fleet, UnknownWorker
 from gateway.metrics import Metrics
 from gateway.prewarm.budget import Budget
-from gateway.prewarm.plan import LOOKS_AT_ONCE, Gain, Plan, joiner_gain, leaver_gain
+from gateway.prewarm.plan import LOOKS_AT_ONCE, NO_GAIN, Gain, Plan, joiner_gain, leaver_gain
 from gateway.prewarm.sender import How, Sender, SendError
 from gateway.prewarm.store import KeptPrompt, PromptStore
 from gateway.settings import Prewarm
@@ -131,12 +131,15 @@ class Undertaking:
     # Who gains what
 
     def _gain(self, kept: KeptPrompt) -> Gain:
+        warming, leaving = self._tools.routers(kept.model).warming, self._kind is Kind.LEAVE
+        if leaving and not warming.held_tokens(kept.prompt, self._worker.name):
+            return NO_GAIN  # of most prompts: the cheapest look first
         target = self._target(kept)
         if target is None or not self._tools.store.holds(kept):
-            return Gain(0, None)
-        held = self._tools.routers(kept.model).warming.holdings(kept.prompt)
+            return NO_GAIN
+        held = warming.holdings(kept.prompt)
         others = [worker for worker in self._tools.fleet.workers if worker.state is State.READY]
-        if self._kind is Kind.LEAVE:
+        if leaving:
             stay = {worker.name for worker in others if not worker.draining}
             return leaver_gain(held, self._worker.name, target.name, stay)
         peers = {worker.name for worker in others if worker is not target}

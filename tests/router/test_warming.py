@@ -12,6 +12,11 @@ from tests.router.placement_builders import build_fleet, build_prompt
 SETTINGS = RouterSettings(learn=False)
 
 
+def waits(router: Router, worker: str, now: float) -> float:
+    """How long a request would wait there."""
+    return next(each.wait_seconds for each in router.stats(now).workers if each.worker == worker)
+
+
 def test_the_home_of_a_prompt_is_where_it_would_be_placed_on_a_quiet_fleet() -> None:
     """The same key and the same ring as `place`."""
     router, fleet = Router(SETTINGS), build_fleet(8)
@@ -50,6 +55,8 @@ def test_who_holds_how_much_is_told_in_tokens() -> None:
     worker = router.place(prompt, fleet, 0.0, request_id="r").worker
     longer = build_prompt(("text", 9))
     assert router.warming.holdings(longer) == {worker: 6 * prompt.block_tokens}
+    assert router.warming.held_tokens(longer, worker) == 6 * prompt.block_tokens
+    assert router.warming.held_tokens(longer, "nobody") == 0
 
 
 def test_what_warms_waits_in_the_queue_and_is_believed_when_it_is_there() -> None:
@@ -58,12 +65,12 @@ def test_what_warms_waits_in_the_queue_and_is_believed_when_it_is_there() -> Non
     expected = router.warming.seconds(prompt, "worker-1")
     seconds = router.warming.begin("warm", prompt, "worker-1", 0.0)
     assert seconds == pytest.approx(expected)
-    assert router.warming.queue_seconds("worker-1", 0.0) == pytest.approx(seconds)
+    assert waits(router, "worker-1", 0.0) == pytest.approx(seconds)
     assert router.warming.waiting("worker-1") == 1
     assert router.warming.holdings(prompt) == {}
     router.warming.end("warm", 0.5)
     router.warming.believe("warmed", prompt, "worker-1")
-    assert router.warming.queue_seconds("worker-1", 0.5) == 0.0
+    assert waits(router, "worker-1", 0.5) == 0.0
     assert router.peek(prompt, fleet, 0.5).candidates[1].cached_tokens > 0
     router.check_integrity()
 
