@@ -56,6 +56,11 @@ class RobustLine:
         self._fit()
         return True
 
+    def start_again(self, fixed: float, slope: float) -> None:
+        """Forget what was observed and stand at this line until the next fit."""
+        self._window.clear()
+        self.fitted, self.fixed, self.slope = False, fixed, slope
+
     def _fit(self) -> None:
         ordered = sorted(self._window)
         half = len(ordered) // 2

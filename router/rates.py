@@ -26,6 +26,12 @@ SAME_WITHIN = 1.2
 
 _SAME_WITHIN_SECONDS = 0.01
 
+UNHEARD_OBSERVATIONS = 16
+"""A worker without news while the others had so many each is asked again: one that a hiccup made look slow would get
+nothing any more, and could never show that it is not."""
+
+_TYPICAL_TOKENS = 4096
+
 
 class WorkerRates:
     """One worker's prefill: `fixed_seconds` + tokens · `seconds_per_token` is what the score uses.
@@ -33,7 +39,15 @@ class WorkerRates:
     `prefill` is the line through this worker's own observations.
     """
 
-    __slots__ = ("_configured", "_start_per_token", "fixed_seconds", "prefill", "seconds_per_token")
+    __slots__ = (
+        "_configured",
+        "_observed",
+        "_observed_at",
+        "_start_per_token",
+        "fixed_seconds",
+        "prefill",
+        "seconds_per_token",
+    )
 
     def __init__(self, tokens_per_second: float | None = None, fixed_seconds: float | None = None) -> None:
         self.configure(tokens_per_second, fixed_seconds)
@@ -45,6 +59,7 @@ class WorkerRates:
         self.seconds_per_token = self._start_per_token
         self.fixed_seconds = PREFILL_FIXED_SECONDS if fixed_seconds is None else max(0.0, fixed_seconds)
         self.prefill = RobustLine(self.fixed_seconds, self.seconds_per_token, PREFILL_BOUNDS, scales=True)
+        self._observed = self._observed_at = 0
 
     def configured_as(self, tokens_per_second: float | None, fixed_seconds: float | None) -> bool:
         """Whether learning started from exactly this configuration."""
@@ -55,6 +70,21 @@ class WorkerRates:
         """How many times slower this worker's own observations are than its configuration."""
         return self.prefill.slope / self._start_per_token
 
+    @property
+    def typical_seconds(self) -> float:
+        """What a prefill of a few thousand tokens is predicted to take."""
+        return self.fixed_seconds + _TYPICAL_TOKENS * self.seconds_per_token
+
+    def is_unheard(self, fleet_observations: int, workers: int) -> bool:
+        """Whether it has told nothing for long, by the count of what all of the fleet told."""
+        if self.prefill.observations != self._observed:
+            self._observed, self._observed_at = self.prefill.observations, fleet_observations
+        return fleet_observations - self._observed_at >= UNHEARD_OBSERVATIONS * workers
+
+    def start_again(self, slowness: float, fixed_seconds: float) -> None:
+        """Forget this worker's own observations and take it for one of the fleet until it tells more."""
+        self.prefill.start_again(fixed_seconds, slowness * self._start_per_token)
+
     def settle(self, slowness: float, fixed_seconds: float) -> None:
         """Take over the fleet's figures, unless this worker's own are known and clearly different."""
         own, own_fixed = (self.slowness, self.prefill.fixed) if self.prefill.fitted else (slowness, fixed_seconds)
@@ -64,14 +94,23 @@ class WorkerRates:
         self.fixed_seconds = fixed_seconds if near else own_fixed
 
 
-def settle_rates(fleet: Collection[WorkerRates]) -> None:
-    """Let every worker take over what the learned ones have in common, in proportion to its configuration."""
+def settle_rates(fleet: Collection[WorkerRates]) -> float:
+    """Let every worker take over what the learned ones have in common, in proportion to its configuration.
+
+    Returns how many times as long as before a prefill is now predicted to take.
+    """
     learned = [rates for rates in fleet if rates.prefill.fitted]
-    if learned:
-        slowness = median(rates.slowness for rates in learned)
-        fixed_seconds = median(rates.prefill.fixed for rates in learned)
-        for rates in fleet:
-            rates.settle(slowness, fixed_seconds)
+    if not learned:
+        return 1.0
+    before = sum(rates.typical_seconds for rates in fleet)
+    slowness = median(rates.slowness for rates in learned)
+    fixed_seconds = median(rates.prefill.fixed for rates in learned)
+    observations = sum(rates.prefill.observations for rates in fleet)
+    for rates in fleet:
+        if rates.is_unheard(observations, len(fleet)):
+            rates.start_again(slowness, fixed_seconds)
+        rates.settle(slowness, fixed_seconds)
+    return sum(rates.typical_seconds for rates in fleet) / before
 
 
 def decode_line() -> RobustLine:

@@ -246,7 +246,7 @@ class Router:
         else:
             fitted = state.learn_prefill(flight, cached_tokens, scale)
         if fitted:
-            self._members.settle_rates()
+            self._traffic.utilisation.rescale(self._members.settle_rates())
         if flight.first_token_at is not None and output_tokens >= _LEAST_TOKENS_FOR_A_GAP:
             context = (flight.decode_context_tokens + state.context_tokens + flight.prompt_tokens) / 2
             self._traffic.decode.observe(context, (now - flight.first_token_at) / (output_tokens - 1))

@@ -37,6 +37,10 @@ class Utilisation:
         self.add(-seconds * exp((placed_at - now) / self._window), now)
         self._work = max(0.0, self._work)
 
+    def rescale(self, factor: float) -> None:
+        """Prefills turn out to take `factor` times what was predicted: so did those that were added."""
+        self._work *= factor
+
     def load(self, now: float) -> float:
         """Seconds of prefill placed in a second, by all replicas; changes nothing."""
         if self._since is None:

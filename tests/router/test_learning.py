@@ -133,6 +133,39 @@ def test_a_slow_worker_among_fast_ones_keeps_its_own_rate() -> None:
     assert speeds == [8000, 8000, 8000, 2000]
 
 
+def test_a_worker_that_a_hiccup_made_look_slow_is_asked_again() -> None:
+    """Believed slow it gets nothing, and could never show that it is not."""
+    fleet = build_rates(8000, 8000, 8000, 2000)
+    for _ in range(2):
+        for rates in fleet[:3]:
+            feed(rates.prefill, 0.02, 8000)
+        settle_rates(fleet)
+    assert [round(1 / rates.seconds_per_token, -2) for rates in fleet] == [8000] * 4
+    feed(fleet[3].prefill, 0.02, 2000)
+    settle_rates(fleet)
+    assert round(1 / fleet[3].seconds_per_token, -2) == 2000  # it was no hiccup
+
+
+def test_a_slow_worker_that_is_heard_of_keeps_its_own_rate() -> None:
+    """However seldom, as long as it is sometimes."""
+    fleet = build_rates(8000, 8000, 8000, 2000)
+    for _ in range(6):
+        for rates in fleet[:3]:
+            feed(rates.prefill, 0.02, 8000)
+        fleet[3].prefill.observe(800, 0.02 + 800 / 2000)
+        settle_rates(fleet)
+    assert round(1 / fleet[3].seconds_per_token, -2) == 2000
+
+
+def test_it_is_told_by_how_much_predictions_changed() -> None:
+    """What was counted in seconds of prefill is then counted anew."""
+    rates = WorkerRates(4000, 0.02)
+    feed(rates.prefill, 0.02, 8000)
+    assert settle_rates([rates]) == pytest.approx((0.02 + 4096 / 8000) / (0.02 + 4096 / 4000), rel=0.02)
+    assert settle_rates([rates]) == 1.0
+    assert settle_rates([WorkerRates()]) == 1.0
+
+
 def test_configured_proportions_hold_until_a_worker_answers() -> None:
     """Two cards configured 1 : 4: if the learned one is twice as fast as told, so is the other."""
     small, big = WorkerRates(1000), WorkerRates(4000)

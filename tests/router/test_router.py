@@ -200,18 +200,6 @@ def test_learned_rates_reach_the_score_of_every_worker() -> None:
     assert send(router, build_prompt(("new", 100)), fleet, now=1e5).predicted_seconds == pytest.approx(3.25, rel=0.1)
 
 
-def test_rates_are_learned_in_the_workers_own_tokens() -> None:
-    """An estimate four times too low in its first minutes must not teach a rate four times too low."""
-    router, fleet = build_router(), build_fleet(1)
-    for number in range(40):
-        tokens = (5 + 3 * number) * 64 + 10
-        placement = send(router, build_prompt((f"p{number}", 5 + 3 * number)), fleet, now=100.0 * number)
-        router.first_token(placement.request_id, 100.0 * number + 0.05 + 4 * tokens / 8000)
-        usage = {"reported_cached_tokens": 0, "prompt_tokens": 4 * tokens, "output_tokens": 20}
-        router.finished(placement.request_id, 100.0 * number + 20, **usage)
-    assert worker_of(router, "worker-0").prefill_tokens_per_second == pytest.approx(8000, rel=0.05)
-
-
 def test_without_learning_the_configuration_stands() -> None:
     """For replays with given rates and sizes."""
     router, fleet = build_router(learn=False), build_fleet(1, prefill_tokens_per_second=500.0, cache_blocks=50)

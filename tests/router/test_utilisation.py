@@ -49,6 +49,13 @@ def test_work_is_forgotten_in_a_minute_or_two() -> None:
     assert load.price(10_000.0, 4) == 1.0
 
 
+def test_work_that_was_predicted_at_a_wrong_rate_is_counted_anew() -> None:
+    """Workers four times as fast as thought are a quarter as busy, from now on and in what has been added."""
+    load = build_busy(0.8)
+    load.rescale(0.25)
+    assert load.share(599.0, 4) == pytest.approx(0.2, rel=0.02)
+
+
 def test_work_taken_back_was_never_there() -> None:
     """A retry must not count twice, however late it comes."""
     load, same = build_busy(0.5), build_busy(0.5)
