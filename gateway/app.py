@@ -168,7 +168,7 @@ class Gateway:
         await sharing.first_join()
 
     def _worker_routes(self, secrets: Secrets) -> WorkerRoutes:
-        membership = Membership(self.fleet, self.config.models, secrets.worker_keys)
+        membership = Membership(self.fleet, self.config.models, secrets.worker_keys, self.serving.expect)
         return WorkerRoutes(membership, changes=self.config.listen.admin_changes, warming=self.prewarmer)
 
     async def _start(self) -> None:

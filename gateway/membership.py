@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -35,8 +36,16 @@ class Membership:
     other reference is read, so that this port cannot be used to send a file's content to an address of choice.
     """
 
-    def __init__(self, fleet: Fleet, models: Iterable[str], worker_keys: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        models: Iterable[str],
+        worker_keys: Mapping[str, str],
+        expect: Callable[[str, int], None] = lambda name, weight: None,  # noqa: ARG005
+    ) -> None:
+        """`expect` is told name and weight of each worker before any of them joins."""
         self._fleet = fleet
+        self._expect = expect
         self._models = tuple(models)
         self._worker_keys = worker_keys
 
@@ -45,12 +54,16 @@ class Membership:
         """All of them, in the order they joined."""
         return self._fleet.workers
 
-    def add(self, body: bytes) -> list[Worker]:
+    async def add(self, body: bytes) -> list[Worker]:
         """Take in the workers of a JSON object or list: all of them, or none and `InvalidRequest` or `WorkerExists`.
 
         Each gets requests after its first good probe.
         """
         entries = self._read(body)
+        for backend in self._checked(entries):
+            self._expect(backend.name, backend.weight)
+            await asyncio.sleep(0)
+        # Checked again: the fleet may have changed while others had their turn.
         return [self._fleet.add(backend) for backend in self._checked(entries)]
 
     def drain(self, name: str) -> Worker:

@@ -46,7 +46,7 @@ class WorkerRoutes:
 
     async def add(self, request: web.Request) -> web.Response:
         """201 and the workers as taken in; they get requests after their first good probe."""
-        joined = self._membership.add(await request.read())
+        joined = await self._membership.add(await request.read())
         return _json({"workers": [self._shown(worker) for worker in joined]}, 201)
 
     async def drain(self, request: web.Request) -> web.Response:

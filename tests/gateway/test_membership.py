@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -21,10 +22,10 @@ def body_of(*entries, **entry) -> bytes:
     return json.dumps(list(entries) or entry).encode()
 
 
-def test_a_worker_is_taken_in_with_everything_said_of_it():
+async def test_a_worker_is_taken_in_with_everything_said_of_it():
     """As if it stood in the configuration; it waits for its first probe."""
     membership = build_membership("w1", worker_keys={"env:KEY": "secret"})
-    (worker,) = membership.add(
+    (worker,) = await membership.add(
         body_of(
             url="http://10.0.0.9:8000/base/v1", name="w9", models=["m"], weight=2, max_in_flight=7, api_key="env:KEY"
         )
@@ -35,11 +36,11 @@ def test_a_worker_is_taken_in_with_everything_said_of_it():
     assert worker.api_key == "secret"
 
 
-def test_only_a_url_is_needed():
+async def test_only_a_url_is_needed():
     """Its name is its address, its model the only one there is, or any where the configuration says so."""
-    (worker,) = build_membership().add(body_of(url="http://10.0.0.9:8000"))
+    (worker,) = await build_membership().add(body_of(url="http://10.0.0.9:8000"))
     assert (worker.name, worker.backend.models) == ("10.0.0.9:8000", {"m"})
-    (worker,) = build_membership(models=("m", "*")).add(body_of(url="http://10.0.0.9:8000"))
+    (worker,) = await build_membership(models=("m", "*")).add(body_of(url="http://10.0.0.9:8000"))
     assert worker.backend.models == {"*"}
 
 
@@ -62,36 +63,36 @@ def test_only_a_url_is_needed():
         (body_of({"url": "http://h:1"}, {"url": "http://h:2", "weight": "x"}), "Expected `int`"),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_place_and_the_fix(body, says):
+async def test_what_cannot_be_is_refused_with_the_place_and_the_fix(body, says):
     """Nothing is taken in, not even the good half of a list; G: validated like the configuration."""
     membership = build_membership("w1", models=("mm",))
     with pytest.raises(InvalidRequest) as refused:
-        membership.add(body)
+        await membership.add(body)
     assert says in str(refused.value)
     assert [worker.name for worker in membership.workers] == ["w1"]
 
 
-def test_a_mistake_in_a_list_is_told_with_its_index():
+async def test_a_mistake_in_a_list_is_told_with_its_index():
     """`param` is the place."""
     with pytest.raises(InvalidRequest) as refused:
-        build_membership().add(body_of({"url": "http://h:1"}, {"url": "http://h:2", "weight": "x"}))
+        await build_membership().add(body_of({"url": "http://h:1"}, {"url": "http://h:2", "weight": "x"}))
     assert refused.value.param == "[1].weight"
 
 
-def test_no_reference_is_read_but_those_of_the_configuration(tmp_path):
+async def test_no_reference_is_read_but_those_of_the_configuration(tmp_path):
     """Else whoever reaches the port could have any file sent to an address of theirs."""
     secret = tmp_path / "salt"
     secret.write_text("CANARY-of-a-secret")
     with pytest.raises(InvalidRequest) as refused:
-        build_membership().add(body_of(url="http://h:1", api_key=f"file:{secret}"))
+        await build_membership().add(body_of(url="http://h:1", api_key=f"file:{secret}"))
     assert "CANARY" not in str(refused.value)
     assert refused.value.param == "api_key"
 
 
-def test_several_models_and_no_word_on_which_is_an_error_that_names_them():
+async def test_several_models_and_no_word_on_which_is_an_error_that_names_them():
     """No guess."""
     with pytest.raises(InvalidRequest, match="known: a, b"):
-        build_membership(models=("a", "b")).add(body_of(url="http://h:1"))
+        await build_membership(models=("a", "b")).add(body_of(url="http://h:1"))
 
 
 @pytest.mark.parametrize(
@@ -103,18 +104,18 @@ def test_several_models_and_no_word_on_which_is_an_error_that_names_them():
         ([{"url": "http://h:1", "name": "x"}, {"url": "http://h:2", "name": "x"}], "is the name of"),
     ],
 )
-def test_one_worker_has_one_name(entries, says):
+async def test_one_worker_has_one_name(entries, says):
     """Against the fleet, and within one change."""
     membership = build_membership("w1")
     with pytest.raises(WorkerExists, match=says):
-        membership.add(body_of(*entries))
+        await membership.add(body_of(*entries))
     assert len(membership.workers) == 1
 
 
-def test_a_change_is_bounded():
+async def test_a_change_is_bounded():
     """A list is read, not a flood."""
     with pytest.raises(InvalidRequest, match="1 to"):
-        build_membership().add(body_of(*[{"url": f"http://h:{n + 1}"} for n in range(MOST_AT_ONCE + 1)]))
+        await build_membership().add(body_of(*[{"url": f"http://h:{n + 1}"} for n in range(MOST_AT_ONCE + 1)]))
 
 
 def test_drain_resume_and_remove():
@@ -134,3 +135,21 @@ def test_a_worker_that_is_not_there_is_told_with_the_nearest_name(act):
     with pytest.raises(NoSuchWorker, match="did you mean `worker-1`"):
         getattr(membership, act)("worker-2x")
     assert issubclass(NoSuchWorker, GatewayError)
+
+
+async def test_every_worker_of_a_list_is_expected_before_any_joins():
+    """What joining costs is paid one by one, with others' turns in between."""
+    expected, fleet = [], build_fleet("w1")
+    membership = Membership(fleet, ("m",), {}, lambda name, weight: expected.append((name, weight, len(fleet.workers))))
+    await membership.add(body_of({"url": "http://h:1", "weight": 2}, {"url": "http://h:2"}))
+    assert expected == [("h:1", 2, 1), ("h:2", 1, 1)]
+    assert len(fleet.workers) == 3
+
+
+async def test_two_changes_at_once_cannot_both_take_a_name():
+    """The second is checked again before it joins, and is told."""
+    membership = build_membership("w1")
+    both = [membership.add(body_of(url=f"http://h:{port}", name="new")) for port in (1, 2)]
+    first, second = await asyncio.gather(*both, return_exceptions=True)
+    assert [worker.name for worker in first] == ["new"]
+    assert isinstance(second, WorkerExists)

@@ -12,6 +12,7 @@ from math import ceil
 import pytest
 
 from router.core import FleetView, WorkerView
+from router.policy import POLICIES
 from router.router import Router
 from tests.router.placement_builders import build_fleet, build_prompt, build_router, fresh_id, send, serve
 from tests.router.small_engine import Request, Run, SmallFleet
@@ -216,3 +217,18 @@ def test_g08_replicas_that_never_talked_agree_on_every_home() -> None:
         prompt = build_prompt((f"p{number}", 2))
         mine, theirs = one.peek(prompt, build_fleet(names), 0.0), other.peek(prompt, build_fleet(names[::-1]), 9e3)
         assert (mine.home, mine.worker) == (theirs.home, theirs.worker)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_worker_that_has_just_left_is_passed_over_while_the_ring_still_names_it(policy: str) -> None:
+    """Changes are gathered for a moment: prompts of the one that left go to others, under every policy."""
+    router = build_router(policy, ring_gather_seconds=0.2)
+    prompts = [build_prompt((f"text {number}", 4)) for number in range(40)]
+    for prompt in prompts:
+        serve(router, prompt, build_fleet(3), now=0.0, session="s")
+    for number, prompt in enumerate(prompts):
+        placement = serve(router, prompt, build_fleet(2), now=1.0 + number * 0.001, session=f"s{number}")
+        assert placement.worker in {"worker-0", "worker-1"}
+    assert router.stats().ring_workers == 3
+    serve(router, prompts[0], build_fleet(2), now=2.0)
+    assert router.stats().ring_workers == 2
