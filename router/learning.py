@@ -51,7 +51,7 @@ class RobustLine:
             return False
         self._window.append((x, y))
         self.observations += 1
-        if self.observations % RELEARN_EVERY:
+        if self.observations % RELEARN_EVERY or len(self._window) < RELEARN_EVERY:
             return False
         self._fit()
         return True
