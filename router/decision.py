@@ -81,7 +81,8 @@ def decide(
         add_unheard_waits(candidates, roster, traffic.prefills)
         candidates.scores = policy.scores(candidates, weights)
         slack_seconds += home_bonus_seconds(candidates, roster, home, price)
-    if policy.several_homes and home in roster.position:  # the ring may still name one that has just left
+    # The ring may still name one that has just left.
+    if policy.several_homes and home is not None and home in roster.position:
         _weigh_crowding(candidates, roster, traffic, ask.prompt, roster.position[home], price, now)
     if not candidates.usable:
         return Placement(ask.request_id, None, NO_WORKER, ask.policy, home, key, 0, 0.0, candidates, price)
