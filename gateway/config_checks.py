@@ -11,8 +11,9 @@ from typing import Final, NamedTuple
 from gateway.addresses import is_loopback, parse_worker_url
 from gateway.config_source import Path, did_you_mean, json_path
 from gateway.discovery.static import listed_backends, static_backends
+from gateway.events.sources import SourceError, configured_sources
 from gateway.isolation import IsolationKind, parse_isolation
-from gateway.placement_settings import PolicySettings
+from gateway.placement_settings import EventSettings, PolicySettings
 from gateway.recording.files import is_recording
 from gateway.secrets import SecretError, check_salt_secret, read_key_digests, read_secret
 from gateway.settings import Config, Model, TenantSettings
@@ -93,9 +94,24 @@ def _models(config: Config) -> Iterator[Mistake]:
         place: Path = ("models", name)
         plain = isinstance(model.policy, str)
         yield from _policy(policy_settings(model).name, (*place, "policy") if plain else (*place, "policy", "name"))
+        yield from _events(model, (*place, "events"))
         if model.tokenizer is not None and not tokenizer_path(model.tokenizer).exists():
             what = f"there is no {tokenizer_path(model.tokenizer)}"
             yield Mistake((*place, "tokenizer"), what, "name a tokenizer.json, a Hugging Face folder or a GGUF file")
+
+
+def _events(model: Model, place: Path) -> Iterator[Mistake]:
+    settings = model.events
+    if not isinstance(settings, EventSettings):
+        return
+    if settings.endpoint is None and (settings.replay_endpoint or settings.topic or settings.ranks > 1):
+        what = "`replay_endpoint`, `topic` and `ranks` belong to an `endpoint` and there is none"
+        yield Mistake(place, what, "name both endpoints, or neither: workers then say where they publish")
+    for name, endpoint in (("endpoint", settings.endpoint), ("replay_endpoint", settings.replay_endpoint)):
+        try:
+            configured_sources(EventSettings(endpoint=endpoint), "worker") if endpoint is not None else ()
+        except SourceError as error:
+            yield Mistake((*place, name), str(error), "tcp://*:PORT is each worker's own host")
 
 
 def policy_settings(model: Model) -> PolicySettings:

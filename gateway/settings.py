@@ -73,7 +73,7 @@ class Model(Section, frozen=True):
         Meta(description="How a worker is chosen: a policy's name, or a mapping with its numbers."),
     ] = "homing"
     events: Annotated[
-        Literal["auto", "off"] | EventSettings,
+        bool | Literal["auto", "off"] | EventSettings,
         Meta(description="Whether to follow the workers' KV events: auto (where a worker says that it publishes some), "
              "off, or a mapping that says where."),
     ] = "auto"  # fmt: skip

@@ -29,6 +29,9 @@ ASK_AGAIN_SECONDS = 5.0
 SETTLED_SECONDS = 3.0
 """How long a start waits for workers to say what they hold, and no longer."""
 
+AUTOMATIC = ("auto", True)
+"""YAML reads `off` as a truth value, and so somebody may write `on`."""
+
 OFF = "events are off"
 NO_ZMQ = "pyzmq is not installed"
 NOT_ASKED = "not asked yet"
@@ -221,7 +224,7 @@ class Events:
 
     def _settings(self, worker: Worker) -> EventSettings | None:
         said = (self._models[name].events for name in sorted(worker.backend.models) if name in self._models)
-        chosen = next((each for each in said if each != "auto"), "auto")
+        chosen = next((each for each in said if each not in AUTOMATIC), "auto")
         if isinstance(chosen, EventSettings):
             return chosen
         return EventSettings() if chosen == "auto" else None

@@ -85,9 +85,10 @@ async def test_a_worker_without_events_is_only_believed():
         assert run.count("backend_cache_known", backend="w1") == 0
 
 
-async def test_events_may_be_switched_off():
-    """Nobody is asked anything."""
-    async with running_worker(pages={"/kv_event_sources": {}}) as worker, following(worker, events="off") as run:
+@pytest.mark.parametrize("off", ["off", False])
+async def test_events_may_be_switched_off(off):
+    """Nobody is asked anything; YAML's bare `off` is a truth value."""
+    async with running_worker(pages={"/kv_event_sources": {}}) as worker, following(worker, events=off) as run:
         assert run.events() == "events are off"
         assert not [path for _, path in worker.asked if "events" in path]
 
