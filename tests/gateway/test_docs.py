@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -80,3 +81,16 @@ def test_the_schema_refuses_what_the_loader_refuses():
     """Editors that know the schema mark unknown fields."""
     schema = msgspec.json.schema(Config)
     assert all(part.get("additionalProperties") is False for part in schema["$defs"].values())
+
+
+def test_the_operations_page_names_only_what_there_is():
+    """Its settings, metrics and make targets exist."""
+    page = (DOCS / "operations.md").read_text(encoding="utf-8")
+    settings = {setting.path for setting in settings_table()}
+    named = set(re.findall(r"`((?:listen|prewarm|tenants|models)\.[\w.]+)`", page))
+    assert named
+    assert named <= settings
+    metrics = {f"homing_{row.name}" for row in METRICS}
+    assert set(re.findall(r"`(homing_\w+)`", page)) <= metrics
+    makefile = (DOCS.parent / "Makefile").read_text(encoding="utf-8")
+    assert all(f"\n{target}:" in makefile for target in re.findall(r"`make ([\w-]+)`", page))
