@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from gateway.metrics import Metrics
 from gateway.shared.chain_book import ChainBook
-from gateway.shared.wire import Batch, Ended, Placed, Started
+from gateway.shared.wire import Batch, Placed, Started
 from router.core import NEWS_ENDED, NEWS_FIRST_TOKEN, NEWS_PLACED, News
 from router.router import Router
 
@@ -85,11 +86,20 @@ class Peers:
         if replica is None:
             self._ignore("repeated")
             return
+        applied = Counter[str]()
         for item in batch.items:
-            if isinstance(item, Placed):
-                self._placed(replica, item, heard, now)
+            if type(item) is Placed:
+                applied[NEWS_PLACED] += self._placed(replica, item, heard, now)
+            elif type(item) is Started:
+                applied[NEWS_FIRST_TOKEN] += _tell(
+                    replica.flights.get(item.number), NEWS_FIRST_TOKEN, now - heard.age_seconds
+                )
             else:
-                self._went_on(replica, item, now - heard.age_seconds)
+                applied[NEWS_ENDED] += _tell(
+                    replica.flights.pop(item.number, None), NEWS_ENDED, now - heard.age_seconds
+                )
+        for kind, count in applied.items():
+            self._metrics.news_heard_total.labels(kind).inc(count)
         if batch.leaving:
             self._forget(replica, now)
             del self._replicas[batch.replica]
@@ -121,12 +131,13 @@ class Peers:
         replica.last_heard = max(replica.last_heard, when)
         return replica
 
-    def _placed(self, replica: _Replica, item: Placed, heard: Heard, now: float) -> None:
+    def _placed(self, replica: _Replica, item: Placed, heard: Heard, now: float) -> bool:
+        """Apply a placement; False for one of a model or a worker that is not known here."""
         chain = self._book.hear(item.known, item.blocks)
         router, worker = self._router_of(item.model), self._worker_of(item.worker)
         if router is None or worker is None:
             self._ignore("model" if router is None else "worker")
-            return
+            return False
         if chain is None:
             self._metrics.news_unresolved_total.labels().inc()
             chain = []
@@ -138,15 +149,7 @@ class Peers:
         when = now - heard.age_seconds - item.age_seconds
         tokens, seconds = item.prompt_tokens, item.prefill_seconds
         router.heard(News(NEWS_PLACED, request_id, worker.name, chain, seconds, tokens, item.silent), when)
-        self._metrics.news_heard_total.labels(NEWS_PLACED).inc()
-
-    def _went_on(self, replica: _Replica, item: Started | Ended, when: float) -> None:
-        ends = isinstance(item, Ended)
-        flight = replica.flights.pop(item.number, None) if ends else replica.flights.get(item.number)
-        if flight is not None:
-            kind = NEWS_ENDED if ends else NEWS_FIRST_TOKEN
-            _tell(flight, kind, when)
-            self._metrics.news_heard_total.labels(kind).inc()
+        return True
 
     def _forget(self, replica: _Replica, now: float) -> None:
         for flight in replica.flights.values():
@@ -162,5 +165,7 @@ def _before_start(worker: KnownWorker, heard: Heard) -> bool:
     return heard.age_seconds > 0 and worker.started_at is not None and heard.at < worker.started_at
 
 
-def _tell(flight: _Flight, kind: str, when: float) -> None:
-    flight.router.heard(News(kind, flight.request_id, flight.worker, (), 0.0), when)
+def _tell(flight: _Flight | None, kind: str, when: float) -> bool:
+    if flight is not None:
+        flight.router.heard(News(kind, flight.request_id, flight.worker, (), 0.0), when)
+    return flight is not None

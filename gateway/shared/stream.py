@@ -141,8 +141,10 @@ class Stream:
             return
         self._measure(batch, len(value), now)
         age = max(0.0, now + self._redis_ahead_seconds - entry.at) if late else 0.0
+        others = len(self._peers)
         self._peers.hear(batch, Heard(entry.at, age), now)
-        self._metrics.replicas_heard.labels().set(len(self._peers))
+        if len(self._peers) != others:
+            self._metrics.replicas_heard.labels().set(len(self._peers))
 
     def long_at_it(self) -> bool:
         """Whether the event loop has waited for this long enough."""
