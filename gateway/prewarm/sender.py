@@ -20,6 +20,10 @@ ENOUGH_SHARE: Final = 0.5
 """A pull that left the worker with less of the prompt than this share is made good by computing."""
 
 
+_NO_ROUTE: Final = frozenset((404, 405))
+"""What any engine but the bundled worker answers to a pull; that one answers 400 for a peer it was not told of."""
+
+
 class How(Enum):
     """The ways blocks get to a worker: the values of a metric's label."""
 
@@ -67,9 +71,10 @@ class Sender:
         body = pull_body(kept.body, source.backend.address.url)
         answer = await self._ask(worker, worker.base_path + PULL_PATH, body)
         if answer.status != 200:
-            # 404: no such route, which is any engine but the bundled worker; 400: a peer that it was not told of.
-            pair = (worker.name, source.name if answer.status == 400 else "")
-            self._cannot_pull.add(pair)
+            if answer.status in _NO_ROUTE:
+                self._cannot_pull.add((worker.name, ""))
+            elif answer.status < 500:
+                self._cannot_pull.add((worker.name, source.name))
             return False
         try:
             pulled = msgspec.json.decode(answer.body, type=_Pulled)
