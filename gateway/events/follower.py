@@ -50,9 +50,9 @@ class Follower:
 
     `asks` is the number to ask the replay socket from, None while nothing is missing: whoever owns the sockets looks
     at it after each call, asks, and passes the answer to `replayed` and `replay_ended`; where `questions`, their
-    count, has changed meanwhile, the rest of the answer is of no use. Published batches wait until then. `next` is the number that comes
-    next. `complete` says that everything was heard since the worker's start, or since it cleared its cache, which the
-    sink may say.
+    count, has changed meanwhile, the rest of the answer is of no use. Published batches wait until then. `next` is
+    the number that comes next. `complete` says that everything was heard since the worker's start, or since it cleared
+    its cache, which the sink may say.
     """
 
     def __init__(self, sink: Sink, *, can_ask: bool) -> None:

@@ -169,6 +169,7 @@ class Subscription(Inbox):
         """Forget what is unread."""
         if not self._socket.closed:
             self._socket.disable_monitor()
+            self._monitor.close(linger=0)
         super().close()
 
     async def batch(self, seconds: float) -> Message:

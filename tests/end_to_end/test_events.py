@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -65,6 +66,15 @@ def cache_of(process: GatewayProcess, worker: str) -> str:
     return json.loads(get(f"{process.admin}/readyz")[1])["workers"][worker]["cache"]
 
 
+def known_of_candidates(process: GatewayProcess) -> dict[str, bool]:
+    """What /explain says of each candidate's cached tokens: known, or believed."""
+    body = json.dumps({"model": MODEL, "prompt": HEADS[0]}).encode()
+    request = urllib.request.Request(f"{process.admin}/explain?tenant=alpha", data=body)
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        candidates = json.load(answer)["placement"]["candidates"]
+    return {candidate["worker"]: candidate["known"] for candidate in candidates}
+
+
 def metric(process: GatewayProcess, series: str) -> float:
     text = get(f"{process.admin}/metrics")[1]
     return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(f"homing_{series}"))
@@ -104,6 +114,7 @@ def test_one_worker_may_be_known_and_the_other_believed(mixed):
     process, _ = mixed
     assert ask_many(process, 30, random.Random(2)) == {"w0", "w1"}
     assert [cache_of(process, worker) for worker in ("w0", "w1")] == ["known", "believed: it publishes no events"]
+    assert known_of_candidates(process) == {"w0": True, "w1": False}
     errors = f'prediction_error_blocks_{{}}{{{{model="{MODEL}",source="{{}}"}}}}'
     assert metric(process, errors.format("sum", "known")) == 0
     assert metric(process, errors.format("count", "known")) > 0
