@@ -18,6 +18,7 @@ Models and workers travel as digests, so that no name is in Redis; block hashes 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from hmac import compare_digest
 from math import isfinite
@@ -36,7 +37,7 @@ BLOCKS_PER_PLACEMENT: Final = 0xFFFF
 _HEAD: Final = Struct("<B8sQIBB")
 _PLACED: Final = Struct("<BBBQ8sffIH")
 _OTHER: Final = Struct("<BQ")
-_BLOCK: Final = Struct("16s")
+_BLOCKS_AT_ONCE: Final = 256
 _KIND_PLACED, _KIND_STARTED, _KIND_ENDED = 1, 2, 3
 _SILENT, _KNOWN = 1, 2
 _AFRESH, _LEAVING = 1, 2
@@ -175,6 +176,19 @@ def _read(body: bytes) -> Batch:
     return Batch(replica, sequence, epoch, items, bool(flags & _AFRESH), bool(flags & _LEAVING))
 
 
+def _blocks(body: bytes, position: int, count: int) -> list[bytes]:
+    """So many blocks, many at once: one by one they would take four times as long."""
+    blocks: list[bytes] = []
+    for start in range(0, count, _BLOCKS_AT_ONCE):
+        blocks += _several(min(_BLOCKS_AT_ONCE, count - start)).unpack_from(body, position + start * BLOCK_BYTES)
+    return blocks
+
+
+@lru_cache(_BLOCKS_AT_ONCE)
+def _several(count: int) -> Struct:
+    return Struct(f"{BLOCK_BYTES}s" * count)
+
+
 def _read_placed(body: bytes, start: int, models: Sequence[bytes]) -> tuple[Placed, int]:
     _, model, flags, number, worker, seconds, age, tokens, count = _PLACED.unpack_from(body, start)
     position = start + _PLACED.size
@@ -186,6 +200,6 @@ def _read_placed(body: bytes, start: int, models: Sequence[bytes]) -> tuple[Plac
     sane = isfinite(seconds) and isfinite(age) and seconds >= 0 and age >= 0
     if after > len(body) or flags > (_SILENT | _KNOWN) or not sane:
         raise NotOurs("malformed")
-    blocks = [block for (block,) in _BLOCK.iter_unpack(body[position:after])]
+    blocks = _blocks(body, position, count)
     silent = bool(flags & _SILENT)
     return Placed(models[model], number, worker, seconds, age, tokens, silent, known, blocks), after
