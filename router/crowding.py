@@ -17,6 +17,9 @@ from router.worker_state import WorkerState
 YOUNGER = 4.0
 """So many times younger than the fleet's oldest blocks is what a crowded worker gives up."""
 
+_HAS_ROOM = 0.8
+"""A directory that has let blocks go has room again below this part of its bound: bounds are learned, and move."""
+
 LOOK_EVERY = 32
 """Placements between two looks for the fleet's oldest blocks; they hardly change."""
 
@@ -59,4 +62,7 @@ class Crowding:
     def _gives_up(self, state: WorkerState, blocks: int) -> float:
         """When the blocks were last used that would go first."""
         directory, began = state.directory, self._began_at or 0.0
-        return began if len(directory) + blocks < directory.bound_blocks else max(began, directory.oldest_at)
+        fits = len(directory) + blocks < directory.bound_blocks
+        if fits and (not directory.evicted_blocks or len(directory) < _HAS_ROOM * directory.bound_blocks):
+            return began
+        return max(began, directory.oldest_at)
