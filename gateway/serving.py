@@ -64,9 +64,10 @@ class Serving:
         fleet.on_change(self._fleet_changed)
 
     async def load_all(self) -> None:
-        """Load every model that is configured or listed by now; TokeniserError when a configured one cannot be."""
+        """Load the configured and listed models that are not loaded; TokeniserError when a configured one cannot be."""
         for model in self.names():
-            await self._load(model)
+            if model not in self._loaded:
+                await self._load(model)
 
     async def close(self) -> None:
         """End what is still being loaded."""
@@ -115,9 +116,13 @@ class Serving:
         return {model: each.block_tokens for model, each in self._loaded.items() if each.tokenizer != STANDS_IN}
 
     def reconsider(self, worker: Worker) -> None:
-        """A worker's blocks are known now: models that were hashed in others are loaded anew, at the next request."""
+        """A worker's blocks are known now: models that were hashed in others are loaded anew, at the next request.
+
+        Where theirs can be told in the blocks in use, and something is believed in these, they stay.
+        """
         for model, loaded in list(self._loaded.items()):
-            if worker.serves(model) and self._fleet.block_tokens(model) != loaded.block_tokens:
+            other = worker.serves(model) and self._fleet.block_tokens(model) != loaded.block_tokens
+            if other and not self._may_stay(model, loaded.block_tokens):
                 del self._loaded[model]
 
     def expect(self, worker: str, weight: int) -> None:
@@ -141,6 +146,15 @@ class Serving:
 
     def _router_settings(self, base: str) -> RouterSettings:
         return replace(router_settings(self._settings(base)), ring_gather_seconds=RING_GATHER_SECONDS)
+
+    def _may_stay(self, model: str, block_tokens: int) -> bool:
+        """Whether what events tell fits into `block_tokens`, and changing would cost what is believed of others."""
+        router = self._routers.get(model)
+        if router is None or not router.stats().placed:
+            return False
+        told = [worker.event_block_tokens for worker in self._fleet.workers if worker.serves(model)]
+        sizes = [size for size in told if size]
+        return bool(sizes) and not any(block_tokens % size for size in sizes)
 
     def _settings(self, base: str) -> Model | None:
         return self._models.get(base) or self._models.get(ANY_MODEL)

@@ -110,3 +110,19 @@ async def test_a_worker_that_leaves_is_let_go_and_one_that_joins_is_followed():
             registry = run.gateway.metrics.registry
             assert registry.get_sample_value("homing_backend_known_blocks", {"backend": "w1"}) is None
             assert run.count("backend_known_blocks", backend="w9") == 3
+
+
+async def test_a_joining_workers_finer_blocks_do_not_cost_the_belief_in_others():
+    """Something is believed in blocks of 64: a newcomer with blocks of 16 is told in those, four at a time."""
+    with running_publisher() as publisher:
+        publisher.publish([stored(7, 6)])
+        pages = pages_of(publisher)
+        async with running_worker() as plain, running_worker(pages=pages, metrics=build_figures()) as telling:
+            async with following(plain) as run:
+                assert (await run.ask_ids(build_run(9, 8))).status == 200
+                backend = Backend(name="w9", address=parse_worker_url(telling.url), models=frozenset(["m"]))
+                run.gateway.fleet.add(backend)
+                await until(lambda: run.events("w9") is None)
+                assert run.gateway.serving.readable() == {"m": 64}
+                assert run.cached_tokens(build_run(9, 9)) == [128, 0]
+                assert run.cached_tokens(build_run(7, 9)) == [0, 64]
