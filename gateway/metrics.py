@@ -52,6 +52,7 @@ class Metrics:
     placements_home_ratio = gauge(
         "Share of this gateway's placements that went to a home of their prompt (0 to 1).", "model"
     )
+    prefixes_with_several_homes = gauge("Hot prefixes that have more than one home, because one would not do.", "model")
     place_seconds = histogram(
         "What choosing a worker takes, with all that is noted of it.", "model", buckets=PLACE_BUCKETS
     )

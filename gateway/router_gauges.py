@@ -41,6 +41,7 @@ class RouterGauges:
         metrics.prefill_utilisation_ratio.labels(model).set(statistics.utilisation)
         metrics.placement_price_ratio.labels(model).set(statistics.price)
         metrics.placements_home_ratio.labels(model).set(statistics.share_at_home)
+        metrics.prefixes_with_several_homes.labels(model).set(statistics.spread_keys)
         for each in workers:
             self._count_evictions(model, each)
             self._worker(model, each)

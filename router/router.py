@@ -202,6 +202,7 @@ class Router:
             in_flight=len(self._flights),
             ring_workers=len(roster.ring),
             key_blocks_counted=len(self._traffic.heat),
+            spread_keys=self._traffic.homes.spread_keys(when),
             placements=dict(self._tally.reasons),
             placed=self._tally.placements,
             placed_at_home=self._tally.at_home,
@@ -290,6 +291,6 @@ class Router:
         self._traffic.prefills.observe(seconds)
         if counts and prompt.key_blocks:
             work = Work(seconds, self.settings.decode_weight * placement.candidates[index].decode_seconds)
-            load = self._traffic.utilisation.load(now)
+            load = self._traffic.utilisation.seen_load(now)
             self._traffic.homes.add(placement.key, work, now, most=len(roster.ring), fleet_load=load)
             self._traffic.heat.count(prompt.key_blocks, hot_share(roster))

@@ -51,9 +51,9 @@ class WorkerStatistics:
 class RouterStatistics:
     """One model's router at one moment.
 
-    `utilisation` is ρ̂ (0 … 0.99), `price` is α. `placements` counts by reason since the start, `placed` all that
-    found a worker, `placed_at_home` those of them that went home. The three prediction sums are over all answers
-    that reported cached tokens.
+    `utilisation` is ρ̂ (0 … 0.99), `price` is α. `spread_keys` have more than one home. `placements` counts by reason
+    since the start, `placed` all that found a worker, `placed_at_home` those of them that went home. The three
+    prediction sums are over all answers that reported cached tokens.
     """
 
     workers: tuple[WorkerStatistics, ...]
@@ -64,6 +64,7 @@ class RouterStatistics:
     in_flight: int
     ring_workers: int
     key_blocks_counted: int
+    spread_keys: int
     placements: Mapping[str, int]
     placed: int
     placed_at_home: int

@@ -41,8 +41,12 @@ class Utilisation:
         """Prefills turn out to take `factor` times what was predicted: so did those that were added."""
         self._work *= factor
 
+    def seen_load(self, now: float) -> float:
+        """Seconds of prefill placed in a second of the window, by all replicas, whether it was seen whole or not."""
+        return self._decayed(now) / self._window
+
     def load(self, now: float) -> float:
-        """Seconds of prefill placed in a second, by all replicas; changes nothing."""
+        """The same, with what was seen standing for the whole window; changes nothing."""
         if self._since is None:
             return 0.0
         elapsed = max(max(now, self._at) - self._since, _LEAST_SEEN * self._window)

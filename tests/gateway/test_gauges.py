@@ -157,5 +157,19 @@ def test_price_and_utilisation_fall_when_traffic_stops():
     assert busy > 0.2
     assert abs(scrapes.value("placement_price_ratio", model="m") - 1 / (1 - busy)) < 1e-9
     assert scrapes.value("placements_home_ratio", model="m") == 1.0
+    assert scrapes.value("prefixes_with_several_homes", model="m") == 0.0
     scrapes.now = 600.0
     assert scrapes.value("prefill_utilisation_ratio", model="m") < 0.01
+
+
+def test_a_prompt_too_hot_for_one_worker_shows():
+    """The same prompt two thousand times in ten seconds: it has more than one home."""
+    scrapes = Scrapes("w1", "w2")
+    for name in ("w1", "w2"):
+        scrapes.fleet.probed(name, build_healthy(), now=0.0)
+    chain = [bytes([block]) * 16 for block in range(40)]
+    prompt = Prompt(tokens=40 * 64, block_tokens=64, exact_blocks=chain, key_blocks=chain)
+    for number in range(2000):
+        scrapes.routers["m"].place(prompt, scrapes.fleet.view("m"), number / 200, request_id=str(number))
+    scrapes.now = 10.0
+    assert scrapes.value("prefixes_with_several_homes", model="m") == 1.0

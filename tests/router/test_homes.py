@@ -137,6 +137,13 @@ def test_a_prompt_asked_for_all_the_time_gets_more_homes_on_the_ring() -> None:
     router.check_integrity()
 
 
+def test_one_long_prompt_to_a_router_that_has_just_started_has_one_home() -> None:
+    """200,000 tokens are 25 s of prefill: no load yet."""
+    router, fleet, prompt = build_router(), build_fleet(8), build_prompt(("long", 3100))
+    for turn in range(3):
+        assert send(router, prompt, fleet, now=float(turn)).homes == 1
+
+
 def test_two_routers_that_saw_the_same_choose_the_same_homes() -> None:
     """No chance in it: B-13, the overflow of a hot key touches the same workers again."""
     first, again = (ask_again_and_again(build_router(), 20.0).workers for _ in range(2))
