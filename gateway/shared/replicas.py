@@ -20,7 +20,8 @@ from gateway.shared.outbox import Outbox
 from gateway.shared.stream import Stream
 
 FLUSH_SECONDS: Final = 0.003
-"""News waits for more of it at most so long. With the pause between two reads: 5 ms."""
+"""Between two batches: news goes out at once unless some has just gone. With the pause between two reads: 5 ms at most.
+A few milliseconds count: every one of them is a time in which two replicas may give one worker their next prompt."""
 
 READ_PAUSE_SECONDS: Final = 0.002
 READ_WAIT_SECONDS: Final = 0.5
@@ -150,7 +151,6 @@ class Replicas:
         while True:
             await self._something.wait()
             self._something.clear()
-            await asyncio.sleep(FLUSH_SECONDS)
             try:
                 await self._flush()
             except LinkError as error:
@@ -158,6 +158,7 @@ class Replicas:
                 self._something.set()
             else:
                 self._failures = 0
+            await asyncio.sleep(FLUSH_SECONDS)
 
     async def _flush(self) -> None:
         beat, self._beat = self._beat, False
