@@ -137,6 +137,9 @@ class Replicas:
                 await self._failed(error)
             else:
                 self._failures = 0
+                if self._stream.deaf():
+                    self._stream.start_over()
+                    raise LinkError("own news does not come back")
                 await asyncio.sleep(READ_PAUSE_SECONDS)
 
     async def _read(self, *, wait_seconds: float, late: bool) -> int:

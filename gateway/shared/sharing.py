@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
@@ -22,6 +23,9 @@ from router.settings import RouterSettings
 from router.tokenise import LoadedModelText
 
 STREAM = "news"
+
+log = logging.getLogger("homing.shared")
+
 _NO_PROMPT = Prompt(0, 1, (), ())
 
 
@@ -38,6 +42,10 @@ class Sharing:
         clock: Callable[[], float],
     ) -> None:
         """`url` is the secret that `settings.url` refers to; `salt_key` seals the news."""
+        if salt_key is None:
+            log.warning(
+                "news is not sealed: there is no salt secret, and whoever writes to Redis can mislead placement"
+            )
         self._settings = settings
         self._clock = clock
         self._fleet = fleet

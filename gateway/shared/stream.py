@@ -35,7 +35,8 @@ ENTRY_OVERHEAD_BYTES: Final = 48
 """What an entry takes in Redis beyond its value, about."""
 
 _WORK_SECONDS: Final = 0.001
-_MOST_UNSEEN: Final = 256
+_CLOCK_SECONDS: Final = 1.0
+_DEAF_SECONDS: Final = 5.0
 _SMOOTHING: Final = 0.02
 _FLUSHED_SHARE: Final = 0.5
 
@@ -122,8 +123,18 @@ class Stream:
         """Redis' clock reads so many epoch seconds now; how old an entry is, is told by it alone."""
         self._redis_ahead_seconds = redis_seconds - self._clock()
         self._late_until = redis_seconds
-        if id_seconds(self.after) < redis_seconds - LATE_SECONDS:
+        self._sent_at.clear()
+        # An id from the future is of another Redis, or of a clock that was set back: nothing would ever come after it.
+        if not redis_seconds - LATE_SECONDS <= id_seconds(self.after) <= redis_seconds + _CLOCK_SECONDS:
             self.after = b"%d-0" % round((redis_seconds - LATE_SECONDS) * 1e3)
+
+    def deaf(self) -> bool:
+        """Whether nothing that this replica said has come back for long, though Redis took it."""
+        return bool(self._sent_at) and self._clock() - next(iter(self._sent_at.values())) > _DEAF_SECONDS
+
+    def start_over(self) -> None:
+        """Read from as far back as a joiner does."""
+        self.after = b"0-0"
 
     def caught_up(self, page_entries: int) -> bool:
         """Whether a page of so many entries reached the present."""
@@ -166,8 +177,6 @@ class Stream:
 
     def _pack(self, batch: Batch) -> bytes:
         self._sequence += 1
-        if len(self._sent_at) > _MOST_UNSEEN:  # lost on the way; nobody will see them come back
-            self._sent_at.clear()
         self._sent_at[self._sequence] = self._clock()
         return pack(batch, self._seal)
 
@@ -184,6 +193,13 @@ class Stream:
         self._metrics.news_bytes_total.labels("in").inc(value_bytes)
         if batch.epoch > self._book.epoch:
             self._epoch_bytes, self._epoch_began, self._flushed = 0, now, False
-        sent_at = self._sent_at.pop(batch.sequence, None) if batch.replica == self.replica else None
+        if batch.replica == self.replica:
+            self._came_back(batch.sequence, now)
+
+    def _came_back(self, sequence: int, now: float) -> None:
+        sent_at = self._sent_at.get(sequence)
         if sent_at is not None:
             self._metrics.news_lag_seconds.labels().observe(now - sent_at)
+        # What was said before and has not come back was lost: the stream keeps its order.
+        while self._sent_at and next(iter(self._sent_at)) <= sequence:
+            del self._sent_at[next(iter(self._sent_at))]

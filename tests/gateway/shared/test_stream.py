@@ -216,6 +216,36 @@ def test_own_batches_tell_how_late_the_others_hear():
     assert one.count("news_lag_seconds_sum") == pytest.approx(0.004)
 
 
+def test_a_replica_whose_own_news_does_not_come_back_is_deaf():
+    """It reads another stream than it writes: it starts over. A batch that was lost between two others is no sign."""
+    one = Replica([])
+    one.publish()
+    one.now = 4.0
+    assert not one.stream.deaf()
+    one.now = 6.0
+    assert one.stream.deaf()
+    one.listen()
+    assert not one.stream.deaf()
+    one.place("a", 1)
+    one.publish()
+    lost = one.shared.pop()
+    one.now = 7.0
+    one.place("b", 2)
+    one.publish()
+    one.listen()
+    one.now = 60.0
+    assert lost not in one.shared
+    assert not one.stream.deaf()
+
+
+def test_an_id_from_the_future_is_started_over_from():
+    """A Redis that was restored, or whose clock was set back, would never say anything after it."""
+    replica = Replica([])
+    replica.stream.hear(Entry(b"2000000000-0", None), late=False)
+    replica.stream.set_clock(1_000_000.0)
+    assert replica.stream.after == b"%d-0" % ((1_000_000 - LATE_SECONDS) * 1000)
+
+
 def test_what_is_published_and_dropped_is_counted():
     """By kind, and bytes both ways."""
     one = Replica([])
