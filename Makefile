@@ -12,7 +12,7 @@ PEERS_STAMP := $(PEERS_VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: bench-events bench-scale help demo test worker-operations worker-equality lint fix bench bench-eviction bench-placement bench-placement-full bench-tiers bench-worker bench-live bench-drills docs render follow clean
+.PHONY: bench-agreement bench-events bench-scale help demo test worker-operations worker-equality lint fix bench bench-eviction bench-placement bench-placement-full bench-tiers bench-worker bench-live bench-drills docs render follow clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -70,6 +70,9 @@ bench-events: $(STAMP) ## what following KV events costs: a block, a match, a re
 
 bench-eviction: $(STAMP) ## what each eviction policy hits on recorded traces, through the worker's real block pool
 	PYTHONPATH=. $(BIN)/python bench/eviction.py
+
+bench-agreement: $(STAMP) ## the replay beside a second simulator's figures, eight draws of each cell (ten minutes)
+	PYTHONPATH=. $(BIN)/python bench/agreement.py 8
 
 bench-placement: $(STAMP) ## homing, an oracle, an ideal and the strongest other routers, replayed against the bars
 	PYTHONPATH=. $(BIN)/python bench/placement.py
