@@ -9,6 +9,7 @@ from typing import Final
 from gateway.accounting import Bill
 from gateway.client_answer import ClientAnswer
 from gateway.errors import GatewayError, NoBackend
+from gateway.events.retelling import asking_to_tell_again
 from gateway.fleet import Fleet
 from gateway.metrics import Metrics
 from gateway.relay import gateway_error, relay
@@ -107,9 +108,11 @@ class Attempts:
 
     async def _try(self, job: Job, worker: Worker, answer: ClientAnswer, bill: Bill) -> bool:
         """One attempt. False asks for another worker; `GatewayError` ends the request."""
+        body = _body_for(job, worker, bill.placement)
+        head = request_head(job, worker, len(body))
         try:
             connection = await self._upstream.attempt(
-                Target(worker.host, worker.port), request_head(job, worker), job.body, streams=job.call.stream
+                Target(worker.host, worker.port), head, body, streams=job.call.stream
             )
         except UpstreamFault as fault:
             self._report(worker, fault)
@@ -157,7 +160,14 @@ class Attempts:
             self._fleet.report(worker.name, _OUTCOMES.get(fault.cause, Outcome.BROKE))
 
 
-def request_head(job: Job, worker: Worker) -> bytes:
+def _body_for(job: Job, worker: Worker, placement: Placement | None) -> bytes:
+    """The job's body; a worker whose events began unheard is asked to tell what it holds of the prompt."""
+    if worker.lacks is None or placement is None or not worker.lacks(job.prompt, placement.predicted_cached_tokens):
+        return job.body
+    return asking_to_tell_again(job.body)
+
+
+def request_head(job: Job, worker: Worker, body_bytes: int) -> bytes:
     """The head of the request to a worker: nothing of the client's own head but what `job.fields` has."""
     key = f"authorization: Bearer {worker.api_key}\r\n" if worker.api_key else ""
     accepts = "text/event-stream" if job.call.stream else "application/json"
@@ -167,7 +177,7 @@ def request_head(job: Job, worker: Worker) -> bytes:
             f"host: {worker.backend.address.netloc}\r\n"
             f"accept: {accepts}\r\n"
             f"content-type: application/json\r\n"
-            f"content-length: {len(job.body)}\r\n{key}"
+            f"content-length: {body_bytes}\r\n{key}"
         ).encode("latin-1")
         + job.fields
         + b"\r\n"

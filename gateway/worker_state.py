@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from math import lcm
@@ -11,7 +11,7 @@ from math import lcm
 from gateway.addresses import WorkerAddress
 from gateway.model_cards import ModelCard
 from gateway.worker_metrics import WorkerFigures, hit_ratio, restarted
-from router.core import WorkerView
+from router.core import Prompt, WorkerView
 
 ANY_MODEL = "*"
 """A worker configured under this name serves whatever models it lists."""
@@ -95,7 +95,8 @@ class Worker:
     """The live record of one backend. Only `Fleet` changes it. `joined` says that it was ready at some time.
 
     `events` says why its cache is only believed, None where its KV events are gone by; `event_block_tokens` is its own
-    block where it publishes some. Both are changed by who follows the events.
+    block where it publishes some; `lacks` says of a prompt and its predicted cached tokens whether the worker should
+    be asked to tell again what it holds of it. They are changed by who follows the events.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -116,6 +117,7 @@ class Worker:
         self.hit_ratio: float | None = None
         self.events: str | None = "not asked yet"
         self.event_block_tokens: int | None = None
+        self.lacks: Callable[[Prompt, int], bool] | None = None
         self._readings: deque[tuple[float, WorkerFigures]] = deque()
         self._views: dict[str, WorkerView] = {}
 

@@ -98,6 +98,10 @@ class Knowledge:
             return max(held, self._pending.match(chain))
         return held
 
+    def told(self, chain: Sequence[bytes]) -> int:
+        """`match` without what is only on its way."""
+        return self._held(chain)
+
     def apply(self, events: Sequence[CacheEvent], rank: int = 0) -> None:
         """Carry out a batch that this rank told."""
         cache = self._cache(rank)

@@ -10,6 +10,7 @@ from gateway.events.sources import Source
 from gateway.events.stream import Stream, Turns
 from gateway.placement_settings import EventSettings
 from router.cache_events import CacheEvent
+from router.core import Prompt
 from router.knowledge import Knowledge
 
 CATCHING_UP = "catching up"
@@ -97,6 +98,11 @@ class Following:
         """The worker's own block where it does not fit the routing block, in tokens."""
         caches = (cache for knowledge in self.knowledge.values() for cache in knowledge.caches)
         return next((size for cache in caches if (size := cache.foreign_block_tokens)), None)
+
+    def lacks(self, prompt: Prompt, predicted_tokens: int) -> bool:
+        """Whether the worker may hold more of a prompt than was ever told: nothing was, or less than is believed."""
+        told = max(knowledge.told(prompt.exact_blocks) for knowledge in self.knowledge.values())
+        return not told or told * prompt.block_tokens < predicted_tokens
 
     def doubt(self) -> str | None:
         """Why what is known is not to be gone by now; None where it is. To be asked every so often."""

@@ -136,6 +136,8 @@ class Events:
             followed.asking = asyncio.create_task(self._ask(worker), name=f"ask {worker.name} for its events")
         self._keep_up(worker, followed)
         worker.events = self._doubt(followed)
+        incomplete = worker.events == INCOMPLETE and followed.following is not None
+        worker.lacks = followed.following.lacks if incomplete and followed.following else None
         for model, knowledge in followed.following.knowledge.items() if followed.following else ():
             knowledge.trusted, knowledge.sound = worker.events is None, worker.events == INCOMPLETE
             self._serving.router(model).follow(worker.name, knowledge)

@@ -126,3 +126,26 @@ async def test_a_joining_workers_finer_blocks_do_not_cost_the_belief_in_others()
                 assert run.gateway.serving.readable() == {"m": 64}
                 assert run.cached_tokens(build_run(9, 9)) == [128, 0]
                 assert run.cached_tokens(build_run(7, 9)) == [0, 64]
+
+
+async def test_a_worker_whose_beginning_was_not_heard_is_asked_to_tell_again():
+    """Its replay keeps two batches: requests ask for what they reuse, until that is told; then they go as they came."""
+    with running_publisher(buffer_steps=2) as publisher:
+        publisher.publish([stored(7, 3)])
+        for number in range(20, 24):
+            publisher.publish([stored(number, 1)])
+        pages = pages_of(publisher)
+        async with running_worker(pages=pages, metrics=build_figures()) as worker, following(worker) as run:
+            assert run.events() == "its beginning was not heard"
+            await run.ask_ids(build_run(7, 4))
+            assert worker.bodies[-1]["vllm_xargs"] == {"kv_cache_report_mode": "full"}
+            publisher.publish([stored(7, 3)])
+            await until(lambda: run.cached_tokens(build_run(7, 3)) == [3 * SIZE - 1])
+            await run.ask_ids(build_run(7, 3))
+            assert "vllm_xargs" not in worker.bodies[-1]
+            await run.ask_ids(build_run(7, 4))  # believed of the fourth block, since it was asked for before
+            assert "vllm_xargs" in worker.bodies[-1]
+            publisher.publish([Cleared()])
+            await until(lambda: run.events() is None)
+            await run.ask_ids(build_run(8, 4))
+            assert "vllm_xargs" not in worker.bodies[-1]
