@@ -12,7 +12,7 @@ class LlmdApproximate(Peer):
     """Most of 3 · share of the prompt's blocks + 2 · shortness of the queue + 2 · free cache, by lot among equals.
 
     It guesses the share from what it sent where, in an LRU for each worker that it fits to the worker's cache; queue
-    and cache are scraped every 50 ms. The share counts a holder's blocks up to the first that nobody has.
+    and cache are scraped every 50 ms. The LRU forgets ends before beginnings here: its counts of blocks have no gaps.
     """
 
     PREFIX_WEIGHT = 3
@@ -44,8 +44,8 @@ class LlmdApproximate(Peer):
         """By worker, the share of the prompt's blocks that it is believed to hold."""
         most = self.MOST_TOKENS // request.prompt.block_tokens
         chain = request.prompt.exact_blocks[:most]
-        counted = self._sent_blocks.counted(chain, truth.present)
-        return {worker: blocks / max(1, len(chain)) for worker, blocks in counted.items()}
+        matched = self._sent_blocks.matched(chain, truth.present)
+        return {worker: blocks / max(1, len(chain)) for worker, blocks in matched.items()}
 
     def learn(self, request: TraceRequest, worker: int) -> None:
         """The worker will hold this prompt."""

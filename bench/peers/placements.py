@@ -1,14 +1,15 @@
 """Which workers each block was sent to: the trees, tries and tables of the peers, over blocks instead of characters.
 
 A block of a trace names its whole prefix, so a table by block is a tree: the blocks of a prompt in their order are the
-way down, and what a node of a character tree knows of an edge, every block of the edge knows here.
+way down, and what a node of a character tree knows of an edge, every block of the edge knows here. Who was sent a block
+was sent all before it, and forgets it before them; so along a prompt holders only become fewer, and are bisected.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from bisect import bisect_left
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
-from itertools import islice
 
 
 class Placements:
@@ -27,14 +28,13 @@ class Placements:
     def insert(self, chain: Sequence[bytes], worker: int) -> None:
         """This prompt went there. Its end is forgotten before its beginning."""
         share = self._shares.setdefault(worker, OrderedDict())
-        holders, latest, bit = self._holders, self._latest, 1 << worker
-        for block in reversed(chain):
-            if block in share:
-                share.move_to_end(block)
-            else:
-                share[block] = None
-                holders[block] = holders.get(block, 0) | bit
-            latest[block] = worker
+        holders, bit = self._holders, 1 << worker
+        known = bisect_left(chain, True, key=lambda block: block not in share)
+        share.update(dict.fromkeys(reversed(chain[known:])))
+        deque(map(share.move_to_end, reversed(chain[:known])), maxlen=0)
+        for block in chain[known:]:
+            holders[block] = holders.get(block, 0) | bit
+        self._latest.update(dict.fromkeys(chain, worker))
         if self.bound_blocks is not None:
             self.trim(worker, self.bound_blocks)
 
@@ -52,10 +52,7 @@ class Placements:
     def depth(self, chain: Sequence[bytes], among: Sequence[int]) -> int:
         """How many blocks from the beginning on have been sent to any of these workers."""
         holders, wanted = self._holders, mask_of(among)
-        for depth, block in enumerate(chain):
-            if not holders.get(block, 0) & wanted:
-                return depth
-        return len(chain)
+        return bisect_left(chain, True, key=lambda block: not holders.get(block, 0) & wanted)
 
     def holders(self, block: bytes, among: Sequence[int]) -> list[int]:
         """Of these workers, those that were sent the block."""
@@ -69,25 +66,15 @@ class Placements:
         return worker if worker in holders else next(iter(holders), None)
 
     def matched(self, chain: Sequence[bytes], among: Sequence[int]) -> dict[int, int]:
-        """Blocks that each of these workers was sent, without a gap from the beginning on."""
+        """Blocks that each of these workers was sent, from the beginning on."""
         counts = dict.fromkeys(among, len(chain))
-        live = mask_of(among)
-        for depth, block in enumerate(chain):
-            left = live & self._holders.get(block, 0)
-            if left != live:
-                for worker in _workers_in(live & ~left):
-                    counts[worker] = depth
-                live = left
-                if not live:
-                    break
-        return counts
-
-    def counted(self, chain: Sequence[bytes], among: Sequence[int]) -> dict[int, int]:
-        """Blocks that each was sent, gaps or not, up to the first that nobody was sent."""
-        counts = dict.fromkeys(among, 0)
-        for block in islice(chain, self.depth(chain, among)):
-            for worker in self.holders(block, among):
-                counts[worker] += 1
+        holders, live, depth = self._holders, mask_of(among), 0
+        while live:
+            depth = bisect_left(chain, True, lo=depth, key=lambda block: holders.get(block, 0) & live != live)
+            left = live & holders.get(chain[depth], 0) if depth < len(chain) else live
+            for worker in _workers_in(live & ~left):
+                counts[worker] = depth
+            live = left if depth < len(chain) else 0
         return counts
 
     def _drop(self, block: bytes, worker: int) -> None:

@@ -1,5 +1,6 @@
 """The table that stands for the peers' trees."""
 
+from itertools import pairwise
 from random import Random
 
 from bench.peers.placements import Placements
@@ -40,15 +41,6 @@ def test_a_share_forgets_the_least_recent_ends_first():
     assert table.blocks_of(0) == 4
 
 
-def test_counting_with_gaps_goes_on_while_anybody_holds():
-    """llm-d's count: not contiguous for each worker, only for all."""
-    table = Placements()
-    table.insert(chain("abcd"), 0)
-    table.insert(chain("ab"), 1)
-    table.trim(0, 2)
-    assert table.counted(chain("abcd"), [0, 1]) == {0: 2, 1: 2}
-
-
 def test_whatever_happens_matches_agree_with_plain_sets():
     """Random inserts and departures, against one set of blocks for each worker."""
     random, table, sets = Random(3), Placements(), {worker: set() for worker in range(4)}
@@ -64,3 +56,14 @@ def test_whatever_happens_matches_agree_with_plain_sets():
         wanted = {each: next((d for d, b in enumerate(asked) if b not in held), 6) for each, held in sets.items()}
         assert table.matched(asked, range(4)) == wanted
         assert table.depth(asked, range(4)) == max(wanted.values())
+
+
+def test_a_bounded_table_stays_a_tree():
+    """Random inserts under a bound: whoever holds a block holds all before it, and no more than the bound."""
+    random, table = Random(4), Placements(bound_blocks=9)
+    for _ in range(300):
+        prompt = chain("".join(random.choice("abc") for _ in range(random.randrange(1, 14))))
+        table.insert(prompt, random.randrange(3))
+        held = [table.holders(block, range(3)) for block in prompt]
+        assert all(set(later) <= set(earlier) for earlier, later in pairwise(held))
+        assert all(table.blocks_of(worker) <= 9 for worker in range(3))
