@@ -21,7 +21,8 @@ class TraceRequest(NamedTuple):
 
     `number` is its place in the trace. `at_seconds` is when it came; in a closed loop that is so for the first of a
     session only, the others follow `think_seconds` after the answer before. `prompt` holds its blocks, the same bytes
-    object for the same block all over the trace; a last partial block may be among them.
+    object for the same block all over the trace; a last partial block may be among them. An equal block must mean an
+    equal prefix up to its end: caches look prompts up by bisection.
     """
 
     number: int
