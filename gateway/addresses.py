@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+import re
+import socket
 from typing import NamedTuple
 from urllib.parse import urlsplit
+
+_WRITTEN = re.compile(r"[!-~]*")
+"""A URL goes into request lines as it stands: no space, no control character, nothing beyond ASCII."""
 
 
 class WorkerAddress(NamedTuple):
@@ -31,6 +36,8 @@ def parse_worker_url(url: str) -> WorkerAddress:
     Raises ValueError, with the fix, for anything else: another scheme, credentials, a query, a bad port, or a
     link-local host (the metadata services of clouds live there).
     """
+    if not _WRITTEN.fullmatch(url):
+        raise ValueError("a worker's URL is written in ASCII without spaces, anything else as %XX")
     parts = urlsplit(url)
     if parts.scheme != "http":
         raise ValueError(f"a worker's URL starts with http:// (Homing speaks plain HTTP to workers), got {url!r}")
@@ -76,6 +83,10 @@ def _is_link_local(host: str) -> bool:
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
-        return False
+        try:
+            # Resolvers take 2852039166 and 0xa9fe.0xa9fe for addresses, too.
+            address = ipaddress.ip_address(socket.inet_aton(host))
+        except OSError:
+            return False
     mapped = getattr(address, "ipv4_mapped", None)
     return bool((mapped or address).is_link_local)

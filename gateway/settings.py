@@ -33,7 +33,9 @@ class StaticBackend(Section, frozen=True):
         Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:/\[\]-]{1,128}$")] | None,
         Meta(description="Name on the ring and in metrics; HOST:PORT by default. Keep it when the address changes."),
     ] = None
-    weight: Annotated[Count, Meta(description="Share of the ring: 2 is home to twice the prompts of 1.")] = 1
+    weight: Annotated[
+        Annotated[int, Meta(ge=1, le=100)], Meta(description="Share of the ring: 2 is home to twice the prompts of 1.")
+    ] = 1
     max_in_flight: Annotated[
         Count | None, Meta(description="Most requests at this worker at a time; by default the model's bound.")
     ] = None

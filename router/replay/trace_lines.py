@@ -12,6 +12,9 @@ from typing import IO, Any, NamedTuple, cast
 MOST_TOKENS = 10**8
 """Of one prompt; beyond that a trace is broken, or made to fill memory."""
 
+MOST_LINE_BYTES = 2**26
+"""No request takes a line so long; what does is no trace, and may have no end."""
+
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -61,7 +64,9 @@ def read_lines(path: Path) -> Iterator[Line]:
     """Every object of the file; blank lines are passed over. TraceError for what cannot be read."""
     try:
         with _opened(path) as lines:
-            for number, text in enumerate(lines, 1):
+            for number, text in enumerate(iter(lambda: lines.readline(MOST_LINE_BYTES), b""), 1):
+                if len(text) == MOST_LINE_BYTES:
+                    raise TraceError(f"{path}, line {number}: it is longer than {MOST_LINE_BYTES} bytes")
                 if text.strip():
                     yield Line(path, number, _object(path, number, text))
     except (OSError, EOFError, zlib.error) as error:

@@ -77,7 +77,7 @@ def _range_numbers(line: Line) -> list[int]:
     try:
         ranges = [(first, first + count) for first, count in pairs]
         # Counted before it is expanded: a trace may be anybody's.
-        if sum(end - first for first, end in ranges) <= MOST_TOKENS // BLOCK_TOKENS:
+        if sum(max(0, end - first) for first, end in ranges) <= MOST_TOKENS // BLOCK_TOKENS:
             return list(chain.from_iterable(range(first, end) for first, end in ranges))
     except (TypeError, ValueError, OverflowError):
         raise line.error("`ranges` must be a list of [first id, count]") from None

@@ -95,6 +95,8 @@ def _read(path: Path) -> tuple[float, list[_Row]]:
             if line.count_of("homing_recording") != FORMAT_VERSION:
                 raise line.error(f"only recordings of version {FORMAT_VERSION} can be read")
             sample = line.number_of("sample", 1.0)
+            if not sample:
+                raise line.error("`sample` is 0, it is the share of the traffic that was recorded")
         else:
             rows.append(_row(line, chains))
     return sample, rows

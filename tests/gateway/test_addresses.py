@@ -43,6 +43,13 @@ def test_the_usual_forms_are_read(url, expected):
         ("http://[::ffff:169.254.169.254]/", "link-local"),
         ("http://[fe80::1]:8000", "link-local"),
         ("http://[::1", "Invalid IPv6"),
+        ("http://2852039166/", "link-local"),
+        ("http://0xa9.0376.0xa9fe", "link-local"),
+        ("http://gpu-1:8000/a b", "ASCII without spaces"),
+        ("http://user:secret @gpu-1", "ASCII without spaces"),
+        ("http://gpu-1:8000/a\r\nx: y", "ASCII without spaces"),
+        ("http://gpu-1:8000/\u2603", "ASCII without spaces"),
+        ("http://g\ud800:8000", "ASCII without spaces"),
     ],
 )
 def test_what_no_worker_lives_at_is_refused(url, reason):

@@ -53,6 +53,8 @@ async def test_only_a_url_is_needed():
         (b"{}", "`url`"),
         (body_of(url="http://h:1", nam="x"), "Did you mean `name`?"),
         (body_of(url="http://h:1", weight=0), ">= 1"),
+        (body_of(url="http://h:1", weight=10**9), "<= 100"),
+        (body_of(url="http://h:1/\u2603"), "ASCII without spaces"),
         (body_of(url="http://h:1", name="a b"), "matching regex"),
         (body_of(url="ftp://h:1"), "http://"),
         (body_of(url="http://user:pw@h:1"), "no user or password"),

@@ -98,6 +98,7 @@ def test_a_key_chain_of_its_own_is_read_beside_the_exact_one(tmp_path: Path):
         ([HEAD], "name one of its models; there is no request at all"),
         ([{**HEAD, "homing_recording": 2}], "line 1: only recordings of version 1 can be read"),
         ([{**HEAD, "sample": 3}], "line 1: `sample` is 3"),
+        ([{**HEAD, "sample": 0}], "line 1: `sample` is 0"),
         ([HEAD, row(after="lost")], "line 2: `after` names no block that stands in a line before: lines are missing"),
         ([HEAD, row(after=7)], "line 2: `after` names no block"),
         ([HEAD, row(exact=("a", ""))], "line 2: `exact` must be a list of block hashes"),
