@@ -19,9 +19,9 @@ BOUND_BLOCKS = 8192
 RESTART_AFTER = 6
 """So many answers in a row that found nothing of what was believed; fewer would mistake a small cache for a restart."""
 
-_TOLD_STEP = 0.015
+_TOLD_STEP = 0.1
 _MOST_STEP = 0.3
-_LEAST_STEP = 0.005
+_LEAST_STEP = 0.01
 _STEP_AT_A_TURN = 0.6
 _STEP_AFTER_A_RUN = 1.5
 _RUN = 4
