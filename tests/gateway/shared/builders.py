@@ -20,6 +20,7 @@ from gateway.shared.wire import Batch, Placed
 from router.blocks import chain, seed
 from router.core import FleetView, Prompt, WorkerView
 from router.router import Router
+from router.settings import RouterSettings
 
 KEY = b"k" * 32
 MODEL = b"model-m-"
@@ -99,12 +100,19 @@ class Listener:
 class Replica:
     """A whole replica but for Redis: a router, an outbox, and its view of a stream that is a list."""
 
-    def __init__(self, shared: list[bytes], *, key: bytes = KEY, stream_bytes: int = 2**20) -> None:
+    def __init__(
+        self,
+        shared: list[bytes],
+        *,
+        key: bytes = KEY,
+        stream_bytes: int = 2**20,
+        settings: RouterSettings | None = None,
+    ) -> None:
         self.shared = shared
         self.now = 0.0
         self.metrics = build_metrics()
         self.outbox = Outbox(lambda: self.now, asyncio.Event().set)
-        self.router = Router(tell=lambda news: self.outbox.tell("m", news))
+        self.router = Router(settings, lambda news: self.outbox.tell("m", news))
         self.router.peek(build_prompt(1), FLEET, 0.0)
         known = {worker_digest(name): KnownWorker(name, None) for name in WORKERS}
         self.stream = Stream(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.shared.stream import EPOCH_SECONDS
-from tests.gateway.shared.builders import FLEET, Replica, build_prompt, cached_blocks, waits
+from router.settings import RouterSettings
+from tests.gateway.shared.builders import FLEET, WORKERS, Replica, build_prompt, cached_blocks, waits
 
 
 def build_replicas(count: int, **more: int) -> list[Replica]:
@@ -146,6 +149,21 @@ def test_an_epoch_ends_with_its_bytes_or_its_time():
     one.place("very last", 6)
     everybody_talks(replicas)
     assert two.stream._book.epoch > turned
+
+
+def test_b4_a_bound_on_requests_holds_over_three_replicas_that_hear_each_other():
+    """B4: one hot key, factor 1.25: the fullest worker has at most 1.25 + 0.15 times the mean at any time."""
+    settings = RouterSettings(policy="chwbl", chwbl_factor=1.25, chwbl_floor=1)
+    replicas = [Replica([], settings=settings) for _ in range(3)]
+    for replica in replicas[1:]:
+        replica.shared = replicas[0].shared
+    in_flight: Counter[str] = Counter()
+    for number in range(240):
+        in_flight[replicas[number % 3].place(str(number), 7)] += 1
+        if number % 3 == 2:
+            everybody_talks(replicas)
+        if number > 60:
+            assert max(in_flight.values()) / (in_flight.total() / len(WORKERS)) <= 1.25 + 0.15
 
 
 def test_goodbye_is_heard():
