@@ -56,6 +56,11 @@ class RobustLine:
         self._fit()
         return True
 
+    @property
+    def remembered(self) -> int:
+        """Observations that the next fit would go by."""
+        return len(self._window)
+
     def start_again(self, fixed: float, slope: float) -> None:
         """Forget what was observed and stand at this line until the next fit."""
         self._window.clear()

@@ -30,6 +30,9 @@ UNHEARD_OBSERVATIONS = 16
 """A worker without news while the others had so many each is asked again: one that a hiccup made look slow would get
 nothing any more, and could never show that it is not."""
 
+OWN_OBSERVATIONS = 24
+"""Before so many a worker counts as one of the fleet: a hiccup of the machine is in several of its first eight."""
+
 _TYPICAL_TOKENS = 4096
 
 
@@ -87,7 +90,8 @@ class WorkerRates:
 
     def settle(self, slowness: float, fixed_seconds: float) -> None:
         """Take over the fleet's figures, unless this worker's own are known and clearly different."""
-        own, own_fixed = (self.slowness, self.prefill.fixed) if self.prefill.fitted else (slowness, fixed_seconds)
+        known = self.prefill.fitted and self.prefill.remembered >= OWN_OBSERVATIONS
+        own, own_fixed = (self.slowness, self.prefill.fixed) if known else (slowness, fixed_seconds)
         alike = max(own, slowness) < SAME_WITHIN * min(own, slowness)
         self.seconds_per_token = self._start_per_token * (slowness if alike else own)
         near = abs(own_fixed - fixed_seconds) < max(_SAME_WITHIN_SECONDS, (SAME_WITHIN - 1) * fixed_seconds)

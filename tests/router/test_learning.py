@@ -133,6 +133,17 @@ def test_a_slow_worker_among_fast_ones_keeps_its_own_rate() -> None:
     assert speeds == [8000, 8000, 8000, 2000]
 
 
+def test_a_worker_is_told_apart_by_more_than_a_handful_of_answers() -> None:
+    """Sixteen that a hiccup of the machine made slow say nothing yet about a worker among others."""
+    fleet = build_rates(8000, 8000, 8000, None)
+    feed(fleet[3].prefill, 0.02, 2000, count=16)
+    settle_rates(fleet)
+    assert [round(1 / rates.seconds_per_token, -2) for rates in fleet] == [8000] * 4
+    feed(fleet[3].prefill, 0.02, 2000, count=8)
+    settle_rates(fleet)
+    assert round(1 / fleet[3].seconds_per_token, -2) == 2000
+
+
 def test_a_worker_that_a_hiccup_made_look_slow_is_asked_again() -> None:
     """Believed slow it gets nothing, and could never show that it is not."""
     fleet = build_rates(8000, 8000, 8000, 2000)
