@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 
 from gateway.events.sockets import Sockets
@@ -18,6 +20,7 @@ INCOMPLETE = "its beginning was not heard"
 SILENT = "silent"
 OTHER_BLOCKS = "its blocks do not fit the routing block"
 UNREAD = "a batch could not be read"
+BROKEN = "following it failed"
 UNLIKE = "it does not show what was sent to it"
 
 REPLAY_ANSWERS_SECONDS = 1.0
@@ -25,6 +28,9 @@ REPLAY_ANSWERS_SECONDS = 1.0
 
 UNLIKE_AFTER = 8
 """So many requests in a row that a talking worker did not show: it reads prompts otherwise than we do."""
+
+
+log = logging.getLogger("homing.events")
 
 
 class Following:
@@ -76,6 +82,13 @@ class Following:
     def start(self, name: str) -> None:
         """Open the streams."""
         self._tasks = [asyncio.create_task(stream.run(), name=f"events of {name}") for stream in self.streams]
+        for task in self._tasks:
+            task.add_done_callback(_tell_fault)
+
+    @property
+    def broken(self) -> bool:
+        """Whether a fault of our own has ended a stream."""
+        return any(task.done() for task in self._tasks)
 
     def stop(self) -> None:
         """Close them, as soon as the loop turns; what is known is no longer gone by."""
@@ -110,6 +123,8 @@ class Following:
         for knowledge in self.knowledge.values():
             knowledge.expire(now)
         silent = self._is_silent(now)
+        if self.broken:
+            return BROKEN
         if not all(stream.caught_up.is_set() for stream in self.streams):
             return CATCHING_UP
         if self.block_tokens is not None:
@@ -148,3 +163,11 @@ class Following:
         for knowledge in self.knowledge.values():
             knowledge.clear(rank)
         self._changed()
+
+
+def _tell_fault(task: asyncio.Task[None]) -> None:
+    """Log what ended a stream, but not its words: they may quote an event."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        frames = "".join(traceback.format_tb(error.__traceback__))
+        log.error("%s while following KV events\n%s", type(error).__name__, frames)

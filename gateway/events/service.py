@@ -147,6 +147,9 @@ class Events:
 
     def _keep_up(self, worker: Worker, followed: _Followed) -> None:
         """Follow for the models that the worker serves now, in their routing blocks of now."""
+        if followed.following is not None and followed.following.broken:
+            self._stop(worker.name, followed)
+            followed.sources, followed.ask_at = None, self._clock() + ASK_AGAIN_SECONDS
         settings, sources, following = followed.settings, followed.sources, followed.following
         blocks = {model: block for model, block in self._serving.readable().items() if worker.serves(model)}
         if not sources or settings is None or (following is not None and following.blocks == blocks):

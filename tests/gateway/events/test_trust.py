@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from backends.events.wire import Cleared, Stored
 from gateway.addresses import parse_worker_url
+from gateway.events import service
 from gateway.placement_settings import EventSettings
 from gateway.worker_state import Backend
+from router.known_blocks import KnownBlocks
 from tests.backends.events.event_builders import running_publisher
 from tests.gateway.builders import running_worker
 from tests.gateway.events.following_gateway import SIZE, build_figures, build_run, following, pages_of, stored, until
@@ -149,3 +152,26 @@ async def test_a_worker_whose_beginning_was_not_heard_is_asked_to_tell_again():
             await until(lambda: run.events() is None)
             await run.ask_ids(build_run(8, 4))
             assert "vllm_xargs" not in worker.bodies[-1]
+
+
+async def test_a_fault_of_our_own_costs_one_workers_knowledge_and_no_request(monkeypatch, caplog):
+    """Believed from then on, said without quoting anything, and followed again a little later."""
+    monkeypatch.setattr(service, "ASK_AGAIN_SECONDS", 0.5)
+    with running_publisher() as publisher:
+        pages = pages_of(publisher)
+        async with running_worker(pages=pages, metrics=build_figures()) as worker, following(worker) as run:
+            with monkeypatch.context() as patch, caplog.at_level(logging.ERROR, "homing.events"):
+                patch.setattr(KnownBlocks, "apply", fail)
+                publisher.publish([stored(7, 1)])
+                await until(lambda: run.events() is not None)
+                assert (await run.ask_ids(build_run(8, 4))).status == 200
+            await until(lambda: run.events() is None and run.cached_tokens(build_run(7, 2)) == [SIZE])
+    assert "secret" not in caplog.text
+    assert "KeyError while following" in caplog.text
+
+
+WORDS = "secret"
+
+
+def fail(known: KnownBlocks, events: object) -> None:
+    raise KeyError(WORDS)
