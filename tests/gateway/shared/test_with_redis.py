@@ -68,7 +68,7 @@ async def test_a_frozen_redis_costs_no_request_and_no_time(redis):
         await group.traffic(1.5)
         await until(group.alone)
         assert statistics.median(group.seconds) < CALL_SECONDS / 2
-        assert all(each.count("redis_errors_total") <= 6 for each in group.gateways)
+        assert all(1 <= each.count("redis_errors_total") <= 6 for each in group.gateways)
         redis.thaw()
         await until(group.joined, REJOIN_SECONDS)
         await group.traffic(0.3)
