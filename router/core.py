@@ -121,8 +121,7 @@ class Candidate(NamedTuple):
     known: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """Who gets a request and why.
 
     `worker` is None only when nobody is admissible (`reason` then is `no_worker`). `home` is the worker that the

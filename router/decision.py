@@ -76,7 +76,8 @@ def decide(
         exclude=ask.exclude,
         now=now,
     )
-    home, slack_seconds = roster.ring.home(key), _slack_seconds(settings, roster, roster.ring.home(key))
+    home = roster.ring.home(key)
+    slack_seconds = _slack_seconds(settings, roster, home)
     if apart_from:
         add_unheard_waits(candidates, roster, traffic.prefills)
         candidates.scores = policy.scores(candidates, weights)

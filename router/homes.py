@@ -86,11 +86,18 @@ class Homes:
                 self._keys.popitem(last=False)
         else:
             self._keys.move_to_end(key)
-        _decay(self._all, now, self._window)
-        _decay(load, now, self._window)
-        self._all.seconds += work.prefill_seconds
+        placed = self._all
+        for one in (load, placed):
+            if now > one.at:
+                one.seconds *= exp((one.at - now) / self._window)
+                one.at = now
+        placed.seconds += work.prefill_seconds
         load.seconds += work.prefill_seconds + work.decode_seconds
-        _settle(load, now, load.seconds * self._scale(fleet_load) / self._window, most)
+        workers = load.seconds / self._window
+        if placed.seconds < fleet_load * self._window:
+            workers *= min(_MOST_REPLICAS, fleet_load * self._window / max(placed.seconds, 1e-9))
+        if load.homes > 1 or workers > FULL_SHARE:
+            _settle(load, now, workers, most)
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless the bound holds and every key has a home and no less than no load."""
@@ -98,9 +105,6 @@ class Homes:
             raise AssertionError("more keys are watched than the bound allows")
         if any(load.homes < 1 or load.seconds < 0 for load in self._keys.values()):
             raise AssertionError("a key has no home, or less than no load")
-
-    def _scale(self, fleet_load: float) -> float:
-        return min(_MOST_REPLICAS, max(1.0, fleet_load * self._window / max(self._all.seconds, 1e-9)))
 
 
 def _settle(load: KeyLoad, now: float, workers: float, most: int) -> None:
@@ -117,9 +121,3 @@ def _settle(load: KeyLoad, now: float, workers: float, most: int) -> None:
 
 def _unneeded(load: KeyLoad, now: float) -> int:
     return max(0, int((now - load.needed_at) / HOLD_SECONDS))
-
-
-def _decay(load: KeyLoad, now: float, window_seconds: float) -> None:
-    if now > load.at:
-        load.seconds *= exp((load.at - now) / window_seconds)
-        load.at = now

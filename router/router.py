@@ -266,7 +266,8 @@ class Router:
         """Take a placement as sent; a request that is moved does not count again in popularity."""
         roster, prompt = self._members.roster, ask.prompt
         index = roster.position[placement.worker or ""]
-        state, seconds = roster.states[index], placement.candidates[index].own_seconds
+        state, chosen = roster.states[index], placement.candidates[index]
+        seconds = chosen.own_seconds
         flight = InFlight(
             worker=state.name,
             tenant=ask.tenant,
@@ -290,7 +291,7 @@ class Router:
         self._traffic.crowding.look(roster.states, now)
         self._traffic.prefills.observe(seconds)
         if counts and prompt.key_blocks:
-            work = Work(seconds, self.settings.decode_weight * placement.candidates[index].decode_seconds)
+            work = Work(seconds, self.settings.decode_weight * chosen.decode_seconds)
             load = self._traffic.utilisation.seen_load(now)
             self._traffic.homes.add(placement.key, work, now, most=len(roster.ring), fleet_load=load)
             self._traffic.heat.count(prompt.key_blocks, hot_share(roster))
