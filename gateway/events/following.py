@@ -83,7 +83,7 @@ class Following:
         """Open the streams."""
         self._tasks = [asyncio.create_task(stream.run(), name=f"events of {name}") for stream in self.streams]
         for task in self._tasks:
-            task.add_done_callback(_tell_fault)
+            task.add_done_callback(_tell_end)
 
     @property
     def broken(self) -> bool:
@@ -165,9 +165,13 @@ class Following:
         self._changed()
 
 
-def _tell_fault(task: asyncio.Task[None]) -> None:
-    """Log what ended a stream, but not its words: they may quote an event."""
+def tell_fault(error: BaseException) -> None:
+    """Log a fault of our own, but not its words: they may quote an event."""
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    log.error("%s while following KV events\n%s", type(error).__name__, frames)
+
+
+def _tell_end(task: asyncio.Task[None]) -> None:
     error = None if task.cancelled() else task.exception()
     if error is not None:
-        frames = "".join(traceback.format_tb(error.__traceback__))
-        log.error("%s while following KV events\n%s", type(error).__name__, frames)
+        tell_fault(error)

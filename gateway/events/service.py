@@ -13,7 +13,7 @@ from types import TracebackType
 
 from gateway.events.counts import EventCounts
 from gateway.events.discovery import NotAsked, SourceFinder
-from gateway.events.following import INCOMPLETE, Following
+from gateway.events.following import INCOMPLETE, Following, tell_fault
 from gateway.events.sockets import Sockets, load_zmq
 from gateway.events.sources import Source, SourceError, configured_sources
 from gateway.events.stream import Turns
@@ -122,7 +122,10 @@ class Events:
     async def _keep_looking(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            self._look()
+            try:
+                self._look()
+            except Exception as error:  # noqa: BLE001 - whoever stops looking goes by what may no longer be so
+                tell_fault(error)
 
     def _look(self) -> None:
         for worker in self._fleet.workers:

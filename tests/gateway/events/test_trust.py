@@ -170,8 +170,20 @@ async def test_a_fault_of_our_own_costs_one_workers_knowledge_and_no_request(mon
     assert "KeyError while following" in caplog.text
 
 
+async def test_a_fault_in_looking_does_not_end_the_looking(monkeypatch, caplog):
+    """The next look is as good as any: a worker that joins later is followed."""
+    with running_publisher() as publisher:
+        pages = pages_of(publisher)
+        async with running_worker(pages=pages, metrics=build_figures()) as worker, following() as run:
+            with monkeypatch.context() as patch, caplog.at_level(logging.ERROR, "homing.events"):
+                patch.setattr(service.Events, "_look", fail)
+                await until(lambda: "KeyError while following" in caplog.text)
+            run.gateway.fleet.add(Backend("w9", parse_worker_url(worker.url), frozenset(["m"])))
+            await until(lambda: run.events("w9") is None)
+
+
 WORDS = "secret"
 
 
-def fail(known: KnownBlocks, events: object) -> None:
+def fail(*arguments: object) -> None:
     raise KeyError(WORDS)
