@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 
 from router.core import NEWS_ENDED, NEWS_PLACED, FleetView, News, Prompt
@@ -47,10 +47,13 @@ class Warming:
         blocks = state.holds.match(prompt.exact_blocks) if state is not None else 0
         return min(blocks * prompt.block_tokens, prompt.tokens)
 
-    def waiting(self, worker: str) -> int:
-        """Requests at `worker` that have not produced a first token, those sent to warm it included."""
+    def waiting(self, worker: str, besides: Collection[str] = ()) -> int:
+        """Requests at `worker` that have not produced a first token, those sent to warm it included.
+
+        `besides` are the ids of requests that do not count; one whose time is up by its estimate may have left already.
+        """
         state = self._members.states.get(worker)
-        return len(state.queue) if state is not None else 0
+        return sum([one not in besides for one in state.queue.request_ids()]) if state is not None else 0
 
     def seconds(self, prompt: Prompt, worker: str) -> float:
         """How long `worker` would need to prefill what it lacks of a prompt."""

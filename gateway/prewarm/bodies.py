@@ -13,9 +13,10 @@ PULL_PATH: Final = "/v1/cache/pull"
 _LEFT_OUT: Final = frozenset((
     "stream", "stream_options", "max_completion_tokens", "n", "best_of", "use_beam_search", "min_tokens", "echo",
     "logprobs", "top_logprobs", "prompt_logprobs", "response_format", "structured_outputs", "guided_json",
-    "guided_regex", "guided_choice", "guided_grammar",
+    "guided_regex", "guided_choice", "guided_grammar", "priority", "kv_transfer_params",
 ))  # fmt: skip
-"""They change nothing of the prompt: they make an answer long, multiple or costly, or do not go with one token."""
+"""They change nothing of the prompt: they make an answer long, multiple or costly, do not go with one token, put it
+before others, or speak of another worker's cache."""
 
 _RAW: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ONE: Final = msgspec.Raw(b"1")

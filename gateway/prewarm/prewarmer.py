@@ -107,11 +107,18 @@ class Prewarmer:
         elif kind is ChangeKind.DRAINING:
             self._start(worker, Kind.LEAVE)
         elif kind in (ChangeKind.DOWN, ChangeKind.LEFT, ChangeKind.RESUMED):
+            self._not_made_good(worker.name)
             self._stop(worker.name)
         if kind is ChangeKind.LEFT:
             self._sender.forget(worker.name)
             self._undertakings.pop(worker.name, None)
             self._lost.discard(worker.name)
+
+    def _not_made_good(self, name: str) -> None:
+        """A worker that restarts may answer a probe, or fall asleep, before it can be given anything."""
+        undertaking = self._undertakings.get(name)
+        if undertaking is not None and undertaking.kind is Kind.RESTART and not undertaking.ended:
+            self._lost.add(name)
 
     def _kind_of_join(self, worker: Worker) -> Kind:
         """A restart is made good once."""
@@ -132,6 +139,8 @@ class Prewarmer:
         task = self._tasks.pop(name, None)
         if task is not None:
             task.cancel()
+            # One that had not begun would never say so.
+            self._undertakings[name].end()
 
     async def _run(self, name: str, undertaking: Undertaking) -> None:
         try:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from gateway.fleet import Fleet, UnknownWorker
+from gateway.fleet import Fleet, Lease, UnknownWorker
 from gateway.metrics import Metrics
 from gateway.prewarm.budget import Budget
 from gateway.prewarm.plan import LOOKS_AT_ONCE, NO_GAIN, Gain, Plan, joiner_gain, leaver_gain
@@ -23,7 +23,8 @@ POLL_SECONDS: Final = 0.05
 """Between two looks at a worker's queue: what a request that comes meanwhile may have to wait before it is noticed."""
 
 LEAST_TO_YIELD_SECONDS: Final = 0.25
-"""What is nearer to its end than this is let end; breaking it off would cost more than it saves."""
+"""What is nearer to its end than this is let end; breaking it off would cost more than it saves. What is later than
+its estimate by more is near no end that anybody knows."""
 
 RING_SECONDS: Final = 0.4
 """A change of the fleet has reached the ring by then: twice what routers gather changes for."""
@@ -65,15 +66,16 @@ class Undertaking:
         settings = tools.settings
         self._tools = tools
         self._worker = worker
-        self._kind = kind
+        self.kind = kind
         self._budget = Budget(
             settings.budget_seconds / max(1, tools.replicas()), tools.clock() + settings.deadline_seconds
         )
         self._plan: Plan | None = None
         self._ids = map(f"prewarm-{worker.name}-{id(self):x}-{{}}".format, itertools.count(1))
-        self._running = 0
+        self._sent: set[str] = set()
         self._faults = 0
         self._tries: dict[bytes, int] = {}
+        self._left_prompts = 0
         self.ended = False
         self.prompts = 0
         self.tokens = 0
@@ -81,12 +83,12 @@ class Undertaking:
     def describe(self) -> dict[str, Any]:
         """Plain data for /workers."""
         return {
-            "why": self._kind.value,
+            "why": self.kind.value,
             "ended": self.ended,
             "prompts": self.prompts,
             "tokens": self.tokens,
             "prefill_seconds": round(self._budget.spent_seconds, 3),
-            "left_prompts": len(self._plan) if self._plan is not None else 0,
+            "left_prompts": len(self._plan) if self._plan is not None else self._left_prompts,
         }
 
     async def run(self) -> None:
@@ -94,9 +96,16 @@ class Undertaking:
         try:
             await self._work_through()
         finally:
-            self.ended = True
-            if self._plan is not None and len(self._plan):
-                self._skipped(self._why_ended(), len(self._plan))
+            self.end()
+
+    def end(self) -> None:
+        """Nothing is done after this. What was not done is counted, and no prompt is held any more."""
+        self.ended = True
+        if self._plan is not None:
+            self._left_prompts = len(self._plan)
+            if self._left_prompts:
+                self._skipped(self._why_ended(), self._left_prompts)
+            self._plan = None
 
     async def _work_through(self) -> None:
         for kept in itertools.islice(self._tools.store, 1):
@@ -131,7 +140,7 @@ class Undertaking:
     # Who gains what
 
     def _gain(self, kept: KeptPrompt) -> Gain:
-        warming, leaving = self._tools.routers(kept.model).warming, self._kind is Kind.LEAVE
+        warming, leaving = self._tools.routers(kept.model).warming, self.kind is Kind.LEAVE
         if leaving and not warming.held_tokens(kept.prompt, self._worker.name):
             return NO_GAIN  # of most prompts: the cheapest look first
         target = self._target(kept)
@@ -143,7 +152,7 @@ class Undertaking:
             stay = {worker.name for worker in others if not worker.draining}
             return leaver_gain(held, self._worker.name, target.name, stay)
         peers = {worker.name for worker in others if worker is not target}
-        return joiner_gain(held, target.name, peers, kept, lost=self._kind is Kind.RESTART)
+        return joiner_gain(held, target.name, peers, kept, lost=self.kind is Kind.RESTART)
 
     def _target(self, kept: KeptPrompt) -> Worker | None:
         """A home of the prompt: the worker that joined, or the first that takes the place of the one that leaves."""
@@ -152,7 +161,7 @@ class Undertaking:
                 home = self._tools.fleet.worker(name)
             except UnknownWorker:
                 continue
-            fits = (home is self._worker) == (self._kind is not Kind.LEAVE)
+            fits = (home is self._worker) == (self.kind is not Kind.LEAVE)
             if fits and home.up and home.serves(kept.model):
                 return home
         return None
@@ -179,11 +188,13 @@ class Undertaking:
         return self._tools.clock() < self._budget.deadline
 
     def _others_wait(self, kept: KeptPrompt, target: Worker) -> bool:
-        waiting = self._tools.routers(kept.model).warming.waiting(target.name)
-        return waiting > self._running or bool(target.figures and target.figures.waiting)
+        waiting = self._tools.routers(kept.model).warming.waiting(target.name, self._sent)
+        return bool(waiting or (target.figures and target.figures.waiting))
 
     def _has_room(self, kept: KeptPrompt, target: Worker) -> bool:
-        return target.view(kept.model, self._tools.fleet.facts(kept.model)).admissible
+        """Whether a request that comes meanwhile finds room as well."""
+        view = target.view(kept.model, self._tools.fleet.facts(kept.model))
+        return view.admissible and (view.max_in_flight is None or view.in_flight + 1 < view.max_in_flight)
 
     async def _watched(
         self, sending: Coroutine[Any, Any, None], kept: KeptPrompt, target: Worker, until: float
@@ -193,7 +204,7 @@ class Undertaking:
         try:
             while not task.done():
                 await asyncio.wait({task}, timeout=POLL_SECONDS)
-                behind = self._others_wait(kept, target) and until - clock() > LEAST_TO_YIELD_SECONDS
+                behind = abs(until - clock()) > LEAST_TO_YIELD_SECONDS and self._others_wait(kept, target)
                 if not task.done() and (behind or clock() >= self._budget.deadline):
                     return False
             task.result()
@@ -206,9 +217,8 @@ class Undertaking:
     # Giving
 
     async def _give(self, plan: Plan, kept: KeptPrompt, gain: Gain, target: Worker) -> None:
-        self._running += 1
         try:
-            async with self._tools.fleet.lease(target.name):
+            async with self._lease(target):
                 if await self._pulled(kept, gain, target):
                     self._given(kept, gain, target, How.PULLED)
                 else:
@@ -218,8 +228,13 @@ class Undertaking:
         except SendError as error:
             self._faults += not error.refused
             self._skipped("refused" if error.refused else "failed")
-        finally:
-            self._running -= 1
+
+    def _lease(self, target: Worker) -> Lease:
+        """UnknownWorker also when another worker has taken the name: it listens elsewhere."""
+        lease = self._tools.fleet.lease(target.name)
+        if lease.worker is not target:
+            raise UnknownWorker(target.name)
+        return lease
 
     async def _pulled(self, kept: KeptPrompt, gain: Gain, target: Worker) -> bool:
         source = next((worker for worker in self._tools.fleet.workers if worker.name == gain.source), None)
@@ -239,17 +254,20 @@ class Undertaking:
         self._budget.spend(seconds)
         tools.metrics.prewarm_seconds_total.labels().inc(seconds)
         request_id = next(self._ids)
+        self._sent.add(request_id)
         warming.begin(request_id, kept.prompt, target.name, now)
         try:
             whole = await self._watched(tools.sender.compute(kept, target), kept, target, now + seconds)
         finally:
             warming.end(request_id, tools.clock())
+            self._sent.discard(request_id)
         if whole:
             self._given(kept, gain, target, How.COMPUTED)
         else:
             self._interrupted(plan, kept)
 
     def _given(self, kept: KeptPrompt, gain: Gain, target: Worker, how: How) -> None:
+        self._lease(target)  # nothing is believed of a worker that left meanwhile
         metrics = self._tools.metrics
         self._tools.routers(kept.model).warming.believe(next(self._ids), kept.prompt, target.name)
         self.prompts += 1

@@ -84,6 +84,16 @@ def test_what_was_broken_off_is_not_believed() -> None:
     assert router.warming.waiting("worker-1") == 0
 
 
+def test_who_waits_behind_a_warm_up_is_told_when_that_takes_longer_than_thought() -> None:
+    """Its own entry has left the queue by then."""
+    router, fleet = Router(SETTINGS), build_fleet(1)
+    (worker,) = (view.name for view in fleet.workers)
+    seconds = router.warming.begin("warm", build_prompt(("text", 50)), worker, 0.0)
+    assert router.warming.waiting(worker, {"warm"}) == 0
+    router.place(build_prompt(("other", 3)), fleet, seconds + 1.0, request_id="r")
+    assert router.warming.waiting(worker, {"warm"}) == 1
+
+
 def test_no_figure_of_traffic_moves() -> None:
     """Placements, popularity, utilisation: as before."""
     router, fleet = Router(SETTINGS), build_fleet(2)

@@ -20,6 +20,7 @@ def test_one_token_all_at_once_of_the_same_prompt():
     body = build_body(
         **KEPT, stream=True, stream_options={"include_usage": True}, max_completion_tokens=900, max_tokens=900, n=4,
         min_tokens=20, logprobs=True, top_logprobs=5, prompt_logprobs=1, response_format={"type": "json_object"},
+        priority=-9, kv_transfer_params={"do_remote_prefill": True},
     )  # fmt: skip
     assert json.loads(one_token_body(body)) == {**KEPT, "max_tokens": 1}
 
