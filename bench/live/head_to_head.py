@@ -134,7 +134,7 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE", help="write the figures there too")
     parser.add_argument("--only", metavar="NAMES", help=f"of {'; '.join(ROUTERS)}, joined by ;")
     parser.add_argument("--requests", type=int, default=CONVERSATION_REQUESTS, help="of the chat trace")
-    parser.add_argument("--speed-up", type=float, default=20.0, help="trace seconds in a real one")
+    parser.add_argument("--speed-up", type=float, default=15.0, help="trace seconds in a real one")
     parser.add_argument("--no-agents", action="store_true", help="leave the agents out")
     sys.exit(uvloop.run(run(parser.parse_args())))
 
