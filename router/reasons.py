@@ -76,6 +76,8 @@ def _unavailable(placement: Placement) -> str:
 
 
 def _no_home(placement: Placement) -> str:
+    if placement.home is not None:
+        return f"the home, {placement.home}, is not among the workers (any more), and {placement.worker} can take it"
     return f"nobody is on the ring, and {placement.worker} can take it"
 
 

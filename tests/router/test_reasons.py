@@ -84,6 +84,13 @@ def test_nobody_on_the_ring_and_nobody_at_all() -> None:
     assert told(send(build_router(), build_prompt(("p", 3)), FleetView(()))) == "the model has no workers"
 
 
+def test_a_home_that_has_just_left_is_named() -> None:
+    """The ring is laid anew a moment later."""
+    placement = send(build_router(), build_prompt(("p", 3)), build_fleet(2))
+    left = placement._replace(home="worker-9", reason="no_home")
+    assert told(left).startswith("the home, worker-9, is not among the workers")
+
+
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
