@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from gateway.metrics import Metrics
 from gateway.shared.agreement import new_replica
@@ -16,7 +16,7 @@ from gateway.shared.chain_book import ChainBook
 from gateway.shared.link import ENTRIES_PER_PAGE, Entry, id_seconds
 from gateway.shared.outbox import Outbox, Parcel
 from gateway.shared.peers import Heard, KnownWorker, Peers
-from gateway.shared.wire import Batch, Ended, NotOurs, Placed, pack, unpack
+from gateway.shared.wire import Batch, Ended, NotOurs, Placed, pack, sequence_of, unpack
 from router.core import NEWS_ENDED, NEWS_FIRST_TOKEN, NEWS_PLACED
 from router.router import Router
 
@@ -39,6 +39,14 @@ _CLOCK_SECONDS: Final = 1.0
 _DEAF_SECONDS: Final = 5.0
 _SMOOTHING: Final = 0.02
 _FLUSHED_SHARE: Final = 0.5
+
+
+class _Said(NamedTuple):
+    """A batch of ours on its way through Redis, and when it was made."""
+
+    at: float
+    value: bytes
+    batch: Batch
 
 
 class Stream:
@@ -75,7 +83,7 @@ class Stream:
         self._epoch_began = clock()
         self._entries = 0
         self._flushed = False
-        self._sent_at: dict[int, float] = {}
+        self._said: dict[int, _Said] = {}
         self._at_it_since = 0.0
 
     # What is said
@@ -123,14 +131,14 @@ class Stream:
         """Redis' clock reads so many epoch seconds now; how old an entry is, is told by it alone."""
         self._redis_ahead_seconds = redis_seconds - self._clock()
         self._late_until = redis_seconds
-        self._sent_at.clear()
+        self._said.clear()
         # An id from the future is of another Redis, or of a clock that was set back: nothing would ever come after it.
         if not redis_seconds - LATE_SECONDS <= id_seconds(self.after) <= redis_seconds + _CLOCK_SECONDS:
             self.after = b"%d-0" % round((redis_seconds - LATE_SECONDS) * 1e3)
 
     def deaf(self) -> bool:
         """Whether nothing that this replica said has come back for long, though Redis took it."""
-        return bool(self._sent_at) and self._clock() - next(iter(self._sent_at.values())) > _DEAF_SECONDS
+        return bool(self._said) and self._clock() - next(iter(self._said.values())).at > _DEAF_SECONDS
 
     def start_over(self) -> None:
         """Read from as far back as a joiner does."""
@@ -146,7 +154,7 @@ class Stream:
         self._at_it_since = self._at_it_since or time.perf_counter()
         now, value = self._clock(), entry.value or b""
         try:
-            batch = unpack(value, self._seal)
+            batch = self._read(value)
         except NotOurs as error:
             self._metrics.news_ignored_total.labels(error.reason).inc()
             return
@@ -177,8 +185,15 @@ class Stream:
 
     def _pack(self, batch: Batch) -> bytes:
         self._sequence += 1
-        self._sent_at[self._sequence] = self._clock()
-        return pack(batch, self._seal)
+        value = pack(batch, self._seal)
+        self._said[self._sequence] = _Said(self._clock(), value, batch)
+        return value
+
+    def _read(self, value: bytes) -> Batch:
+        """What a value says; our own, which comes back as it was, need not be read again."""
+        sequence = sequence_of(value, self.replica)
+        said = self._said.get(sequence) if sequence is not None else None
+        return said.batch if said is not None and said.value == value else unpack(value, self._seal)
 
     def _next_epoch(self) -> int:
         book = self._book
@@ -197,9 +212,9 @@ class Stream:
             self._came_back(batch.sequence, now)
 
     def _came_back(self, sequence: int, now: float) -> None:
-        sent_at = self._sent_at.get(sequence)
-        if sent_at is not None:
-            self._metrics.news_lag_seconds.labels().observe(now - sent_at)
+        said = self._said.get(sequence)
+        if said is not None:
+            self._metrics.news_lag_seconds.labels().observe(now - said.at)
         # What was said before and has not come back was lost: the stream keeps its order.
-        while self._sent_at and next(iter(self._sent_at)) <= sequence:
-            del self._sent_at[next(iter(self._sent_at))]
+        while self._said and next(iter(self._said)) <= sequence:
+            del self._said[next(iter(self._said))]

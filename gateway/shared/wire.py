@@ -132,6 +132,13 @@ def unpack(value: bytes, key: bytes) -> Batch:
         raise NotOurs("malformed") from None
 
 
+def sequence_of(value: bytes, replica: bytes) -> int | None:
+    """The sequence that a value of this replica's claims to have; None for another's."""
+    if len(value) < _HEAD.size or value[1 : 1 + MARK_BYTES] != replica:
+        return None
+    return int(_HEAD.unpack_from(value)[2])
+
+
 def placed_bytes(new_blocks: int) -> int:
     """The length of a placement with so many new blocks, at most."""
     return _PLACED.size + BLOCK_BYTES * (new_blocks + 1)

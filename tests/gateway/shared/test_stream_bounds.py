@@ -119,3 +119,17 @@ def test_what_is_published_and_dropped_is_counted():
     one.outbox.dropped = 3
     one.stream.sweep()
     assert one.count("news_dropped_total") == 3
+
+
+def test_own_news_that_somebody_changed_is_not_taken_for_ones_own():
+    """Only what comes back byte for byte need not be read again."""
+    one = Replica([])
+    one.place("a", 1, 2)
+    one.publish()
+    honest = one.shared[-1]
+    changed = bytes([*honest[:-1], honest[-1] ^ 1])
+    one.stream.hear(Entry(b"1-0", changed), late=False)
+    assert one.count("news_ignored_total", reason="forged") == 1
+    assert len(one.stream._book) == 0
+    one.stream.hear(Entry(b"2-0", honest), late=False)
+    assert len(one.stream._book) == 1
