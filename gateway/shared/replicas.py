@@ -1,6 +1,6 @@
 """This replica among the others: joined while Redis is there, alone while it is not, and never in a request's way.
 
-Two loops run while joined. One adds a batch of news to the stream every few milliseconds while there is any; the other
+Two loops run while joined. One adds news to the stream, a batch every few milliseconds while there is any; the other
 reads the stream, our own batches included, and so knows what everybody has heard. The third failure in a row ends
 both: from then on Redis is asked once a second, in the background, until it answers and what was missed is read.
 """
@@ -164,10 +164,12 @@ class Replicas:
             await asyncio.sleep(FLUSH_SECONDS)
 
     async def _flush(self) -> None:
-        beat, self._beat = self._beat, False
-        while beat or len(self._outbox) or self._outbox.afresh:
-            beat = False
+        """Tell all that waits at this moment; what comes meanwhile waits for the next time, in company."""
+        more = self._beat or self._outbox.afresh or len(self._outbox) > 0
+        self._beat = False
+        while more:
             parcel = self._stream.parcel()
+            more = len(self._outbox) > 0
             try:
                 value = self._stream.batch(parcel)
                 await self._link.add(value, self._stream.keep_entries)
