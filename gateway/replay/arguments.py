@@ -14,6 +14,10 @@ from router.replay.core import EngineSettings
 OWN_PACE: Literal["recorded"] = "recorded"
 DEFAULT_POLICIES = "homing,ring,least_loaded,oracle,ideal"
 DEFAULT_LOAD = 0.9
+MOST = 1e9
+"""Of any number: what is beyond it is a slip, and arithmetic runs out of range with it."""
+MOST_WORKERS = 4096
+MOST_GATEWAYS = 256
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="A,B",
         help=f"policies to compare, of {', '.join(POLICY_NAMES)} (default {DEFAULT_POLICIES})",
     )
-    add("--workers", type=_whole(1), default=engine.workers, metavar="N", help=f"workers (default {engine.workers})")
+    add(
+        "--workers",
+        type=_whole(1, MOST_WORKERS),
+        default=engine.workers,
+        metavar="N",
+        help=f"workers (default {engine.workers})",
+    )
     add(
         "--cache-blocks",
         type=_whole(1),
@@ -76,7 +86,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _configure_gateways(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--gateways", type=_whole(1), default=1, metavar="R", help="gateways side by side (default 1)")
+    parser.add_argument(
+        "--gateways", type=_whole(1, MOST_GATEWAYS), default=1, metavar="R", help="gateways side by side (default 1)"
+    )
     parser.add_argument(
         "--news-delay",
         type=_news_delay,
@@ -94,18 +106,18 @@ def _number(above: float | None = None) -> Callable[[str], float]:
 
     def read(text: str) -> float:
         value = _as_float(text)
-        if value is None or value < 0 or (above is not None and value <= above):
+        if value is None or not 0 <= value <= MOST or (above is not None and value <= above):
             wanted = "from 0" if above is None else f"above {above:g}"
-            raise argparse.ArgumentTypeError(f"a number {wanted} is wanted, got {text!r}")
+            raise argparse.ArgumentTypeError(f"a number {wanted} is wanted, to {MOST:g} at most, got {text!r}")
         return value
 
     return read
 
 
-def _whole(least: int) -> Callable[[str], int]:
+def _whole(least: int, most: int = int(MOST)) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if not text.isascii() or not text.isdigit() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"a whole number from {least} is wanted, got {text!r}")
+        if not text.isascii() or not text.isdigit() or len(text) > 20 or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"a whole number from {least} is wanted, to {most} at most, got {text!r}")
         return int(text)
 
     return read

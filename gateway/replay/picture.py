@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +25,8 @@ def check_drawable(path: Path) -> None:
         raise NoPicture(f"{path}: pictures end in {', '.join(f'.{name}' for name in sorted(formats))}")
     if not path.parent.is_dir():
         raise NoPicture(f"{path}: there is no folder {path.parent}")
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise NoPicture(f"{path}: it cannot be written there")
 
 
 def draw(points: Points, path: Path, load_name: str) -> None:

@@ -11,7 +11,7 @@ from xxhash import xxh3_128_digest
 from router.core import Prompt
 from router.replay.block_names import ChainNames
 from router.replay.core import Trace, TraceRequest
-from router.replay.trace_lines import Line, TraceError, read_lines
+from router.replay.trace_lines import MOST_TOKENS, Line, TraceError, read_lines
 
 BLOCK_TOKENS = 64
 MOST_SECONDS = 1e10
@@ -54,6 +54,8 @@ def load_ragpulse(path: Path) -> Trace:
     for line in read_lines(path):
         pieces = list(_pieces(line, lengths))
         tokens = sum(count for *_, count in pieces)
+        if not tokens:
+            raise line.error("the prompt is empty")
         blocks = chains.follow(b"", _blocks(pieces))
         key_blocks = blocks or [xxh3_128_digest(b"short %d" % line.number)]
         session = sessions.setdefault(str(line.row.get("session_id")), len(sessions))
@@ -85,6 +87,8 @@ def _pieces(line: Line, lengths: dict[str, dict[int, int]]) -> Iterator[Piece]:
             length = lengths[part.name].get(number) if isinstance(number, int) else None
             if length is None:
                 raise line.error(f"{part.name} {number!r} has no length in the file *{part.file}.jsonl")
+            if place + length > MOST_TOKENS:
+                raise line.error(f"the prompt has more than {MOST_TOKENS} tokens")
             first = 0
             while first < length:
                 count = min(length - first, BLOCK_TOKENS - place % BLOCK_TOKENS)

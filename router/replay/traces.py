@@ -52,7 +52,16 @@ def load_trace(path: Path | str) -> Trace:
     path = Path(path)
     if path.is_dir():
         path = trace_file(path)
-    return format_of(path).load(path)
+    return _from_its_start(format_of(path).load(path))
+
+
+def _from_its_start(trace: Trace) -> Trace:
+    """Times that count from elsewhere, as Unix time does, are taken from the first request: the pace depends on it."""
+    first, last = trace.requests[0].at_seconds, trace.requests[-1].at_seconds
+    if first <= last - first:
+        return trace
+    requests = [request._replace(at_seconds=request.at_seconds - first) for request in trace.requests]
+    return Trace(trace.name, trace.block_tokens, requests, trace.closed_loop)
 
 
 def is_recorded(path: Path) -> bool:

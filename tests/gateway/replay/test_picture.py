@@ -33,6 +33,9 @@ def test_a_folder_or_an_ending_that_is_none_is_said(tmp_path: Path):
         check_drawable(tmp_path / "p.jpgg")
     with pytest.raises(NoPicture, match="there is no folder"):
         check_drawable(tmp_path / "nowhere" / "p.png")
+    (tmp_path / "folder.png").mkdir()
+    with pytest.raises(NoPicture, match=r"folder\.png: it cannot be written there"):
+        check_drawable(tmp_path / "folder.png")
 
 
 def test_without_matplotlib_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -8,7 +8,7 @@ import pytest
 
 from router.replay import trace_lines
 from router.replay.traces import TraceError, load_trace
-from tests.router.replay.trace_builders import range_row, write_rows
+from tests.router.replay.trace_builders import range_row, write_ragpulse, write_rows
 
 
 def test_a_line_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch):
@@ -16,6 +16,23 @@ def test_a_line_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(trace_lines, "MOST_LINE_BYTES", 2**16)
     with pytest.raises(TraceError, match="/dev/zero, line 1: it is longer than 65536 bytes"):
         load_trace("/dev/zero")
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"), [([], "line 1: the prompt is empty"), ([1, 1], "line 1: the prompt has more than 100000000")]
+)
+def test_a_prompt_has_tokens_and_not_too_many(tmp_path: Path, parts: list[int], said: str):
+    """RAGPulse's are as long as another file says."""
+    row = {"timestamp": 0, "output_length": 1, "session_id": "s", "hash_ids": {"sys_prompt": parts}}
+    with pytest.raises(TraceError, match=said):
+        load_trace(write_ragpulse(tmp_path, [row], {"sys_prompt": {1: 6 * 10**7}}))
+
+
+def test_unix_times_count_from_the_first_request(tmp_path: Path):
+    """Its pace is that of its requests, not of the years before them."""
+    late = load_trace(write_rows(tmp_path / "late", [range_row(1.7e9 + number) for number in range(5)]))
+    early = load_trace(write_rows(tmp_path / "early", [range_row(float(number)) for number in range(5)]))
+    assert late.requests == early.requests
 
 
 def test_ranges_that_cancel_out_are_not_expanded(tmp_path: Path):
