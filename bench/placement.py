@@ -5,7 +5,7 @@
 Prints each cell beside its bar and the best peer; exits 1 when a bar is missed. Homing runs as the product does, with
 learning on. Cells run over all cores and are kept in --folder by code and parameters: an interrupted run goes on, and
 after a change only what it touches is run again. `--markdown` writes the tables between the marks in a document;
-`--from FILE` takes the figures of an earlier --json instead of running anything.
+`--from FILE` takes the figures of an earlier --json instead of running anything, `--kept` what an interrupted run left.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> int:
     figures = _read(options.earlier) if options.earlier else _run(options)
     results = Results(figures)
     checks: list[Check] = []
-    for check in _checks(results, timed=not (options.no_speed or options.earlier)):
+    for check in _checks(results, timed=not (options.no_speed or options.earlier or options.kept)):
         checks.append(check)
         print(check.line(), flush=True)
     missed = [check for check in checks if not check.met]
@@ -54,6 +54,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures and checks there")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="renew the tables of that document")
     parser.add_argument("--from", dest="earlier", type=Path, metavar="FILE", help="judge an earlier --json")
+    parser.add_argument("--kept", action="store_true", help="judge the cells that are kept, and run nothing")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where cells are kept")
     parser.add_argument("--seeds", type=int, metavar="N", help="how many of each cell: 2, and 3 with --full")
     parser.add_argument("--processes", type=int, metavar="N", help="how many cores")
@@ -64,7 +65,11 @@ def _options() -> argparse.Namespace:
 def _run(options: argparse.Namespace) -> dict[Cell, Figures]:
     seeds = range(1, (options.seeds or (3 if options.full else 2)) + 1)
     cells = full_cells(seeds) if options.full else quick_cells(seeds)
-    return all_figures(cells, Store(options.folder), options.processes)
+    store = Store(options.folder)
+    if options.kept:
+        found = {cell: store.find(cell) for cell in cells}
+        return {cell: figures for cell, figures in found.items() if figures is not None}
+    return all_figures(cells, store, options.processes)
 
 
 def _checks(results: Results, *, timed: bool) -> Iterator[Check]:

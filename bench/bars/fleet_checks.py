@@ -28,8 +28,9 @@ def checks(results: Results) -> Iterator[Check]:
     if results.has(Workload(*NINTH_CELL), ninth=True):
         yield from _newcomer(results, Workload(*NINTH_CELL))
     for workload in engine_b_workloads():
-        if results.has(workload):
-            yield from _hot_head(results, workload) if workload.trace == "hot_head" else _chat(results, workload)
+        hot, needed = workload.trace == "hot_head", (HOMING, LEAST_REQUESTS)
+        if results.has_all(workload, needed if hot else (*needed, ORACLE)):
+            yield from _hot_head(results, workload) if hot else _chat(results, workload)
 
 
 def _replicas(results: Results, workload: Workload) -> Check:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench.bars.cells import Workload, agent_workloads, chat_workloads, ragpulse_workloads
+from bench.bars.cells import OURS, Workload, agent_workloads, chat_workloads, ragpulse_workloads
 from bench.bars.check import Check
 from bench.bars.results import BUSY, HIT, HOMING, IDEAL, LEAST_REQUESTS, ORACLE, TTFT, TTFT_P90, Results
 
@@ -23,8 +23,8 @@ FULL_LOAD = 0.9
 
 def checks(results: Results) -> Iterator[Check]:
     """All that the results allow."""
-    chat = [workload for workload in chat_workloads() if results.has(workload)]
-    agents = [workload for workload in agent_workloads() if results.has(workload)]
+    chat = [workload for workload in chat_workloads() if results.has_all(workload, OURS)]
+    agents = [workload for workload in agent_workloads() if results.has_all(workload, OURS)]
     for workload in [*chat, *agents]:
         if workload in agents or workload.load <= FULL_LOAD:
             yield _against_oracle(results, workload)
@@ -36,7 +36,7 @@ def checks(results: Results) -> Iterator[Check]:
     for workload in agents:
         yield from _agents_against_peers(results, workload)
     for workload in ragpulse_workloads():
-        if results.has(workload):
+        if results.has_all(workload, (HOMING, LEAST_REQUESTS)):
             yield _ragpulse(results, workload)
     for workload in chat:
         yield _balance(results, workload)

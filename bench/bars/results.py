@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from statistics import fmean
 
 from bench.bars.cells import OURS, Cell, Workload
@@ -28,6 +28,10 @@ class Results:
     def has(self, workload: Workload, policy: str = HOMING, *, gateways: int = 1, ninth: bool = False) -> bool:
         """Whether that was run."""
         return (workload, policy, gateways, ninth) in self._by_policy
+
+    def has_all(self, workload: Workload, policies: Iterable[str]) -> bool:
+        """Whether one gateway of each was run there."""
+        return all(self.has(workload, policy) for policy in policies)
 
     def figure(self, workload: Workload, policy: str, name: str, *, gateways: int = 1, ninth: bool = False) -> float:
         """A figure by name."""

@@ -49,6 +49,7 @@ def test_agents_are_held_against_the_best_peer_without_any_margin_and_against_st
     """At 5,000 blocks 1.4 times better than sticky."""
     workload = Workload("agents", 5_000, 1.5)
     figures = {name: build_figures(1.0) for name in ("homing", "oracle", "ideal")}
+    figures["least_requests"] = build_figures(100.0)
     good = build_results(figures | {"llmd_sticky": build_figures(1.5), "ray": build_figures(1.01)}, workload)
     assert missed(good) == set()
     bad = build_results(figures | {"llmd_sticky": build_figures(1.3), "ray": build_figures(0.99)}, workload)

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from bench.bars.cells import Cell
+from bench.bars.store import Store
 from bench.bars.tables import better_peers, tables
 from bench.placement import _as_json, main
 from tests.bench.bars.builders import CHAT, build_chat, build_figures
@@ -72,3 +73,13 @@ def test_only_better_peers_are_listed():
     """None at 1.0 s, one at 1.3 s."""
     assert better_peers(build_chat(1.0)) == []
     assert len(better_peers(build_chat(1.3))) == 1
+
+
+def test_what_an_interrupted_run_left_can_be_judged(tmp_path, monkeypatch, capsys):
+    """Cells that are missing are left out."""
+    store = Store(tmp_path)
+    for policy, seconds in (("homing", 1.0), ("oracle", 1.0), ("ideal", 0.9), ("least_requests", 5.0)):
+        store.keep(Cell(CHAT, policy), build_figures(seconds))
+    monkeypatch.setattr("sys.argv", ["placement.py", "--kept", "--folder", str(tmp_path)])
+    assert main() == 0
+    assert "1.03 × oracle 1.000" in capsys.readouterr().out
