@@ -14,7 +14,7 @@ from gateway.discovery.static import listed_backends, static_backends
 from gateway.events.sources import SourceError, configured_sources
 from gateway.isolation import IsolationKind, parse_isolation
 from gateway.placement_settings import EventSettings, PolicySettings
-from gateway.recording.files import is_recording
+from gateway.recording.files import is_recording, kept_paths
 from gateway.secrets import SecretError, check_salt_secret, read_key_digests, read_secret
 from gateway.settings import Config, Model, TenantSettings
 from gateway.shared.address import read_redis_url
@@ -217,8 +217,9 @@ def _record(config: Config) -> Iterator[Mistake]:
     try:
         if not path.parent.is_dir():
             yield Mistake(place, f"there is no folder {path.parent}", "make it, or record elsewhere")
-        elif path.exists() and not is_recording(path):
-            yield Mistake(place, f"{path} is there and is no recording", "it would be moved away: name another file")
+        for there in kept_paths(path, config.record.files):
+            if there.exists() and not is_recording(there):
+                yield Mistake(place, f"{there} is there and is no recording", "it would be lost: name another file")
     except OSError as error:
         yield Mistake(place, f"{path}: {error.strerror or 'cannot be read'}")
 

@@ -231,7 +231,10 @@ class Record(Section, frozen=True):
         Meta(description="Share of the traffic to record, by families of prompts that have a beginning in common."),
     ] = 1.0
     file_bytes: Annotated[Annotated[int, Meta(ge=4096)], Meta(description="About how large a file gets.")] = 256 * 2**20
-    files: Annotated[Count, Meta(description="How many files are kept, the one being written included.")] = 4
+    files: Annotated[
+        Annotated[int, Meta(ge=1, le=1000)],
+        Meta(description="How many files are kept, the one being written included."),
+    ] = 4
 
 
 class Redis(Section, frozen=True):

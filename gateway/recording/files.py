@@ -6,6 +6,7 @@ import gzip
 import os
 import zlib
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -54,6 +55,11 @@ class RecordFile:
             os.lseek(self._descriptor, size, os.SEEK_SET)
 
 
+def kept_paths(path: Path, files: int) -> list[Path]:
+    """Where `files` files of a recording are kept, the one being written first."""
+    return [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, files))]
+
+
 def is_recording(path: Path) -> bool:
     """Whether the file there begins as a recording does; an empty one may become one. OSError if it cannot be read."""
     if not path.is_file():
@@ -78,12 +84,12 @@ def _unpacked(path: Path) -> bytes:
 
 def _make_room(path: Path, files: int) -> None:
     """Give the file there and each older one the next number; the last one is written over."""
-    if not path.exists():
+    if not os.path.lexists(path):
         # Nothing moves twice when the new file cannot be made and is tried again.
         return
-    for number in range(files - 1, 0, -1):
-        older = path.with_name(f"{path.name}.{number - 1}") if number > 1 else path
+    kept = kept_paths(path, files)
+    for newer, older in reversed(list(pairwise(kept))):
         with suppress(FileNotFoundError):
-            older.replace(path.with_name(f"{path.name}.{number}"))
+            newer.replace(older)
     if files == 1:
         path.unlink(missing_ok=True)

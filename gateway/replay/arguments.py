@@ -38,13 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="A,B",
         help=f"policies to compare, of {', '.join(POLICY_NAMES)} (default {DEFAULT_POLICIES})",
     )
-    add(
-        "--workers",
-        type=_whole(1, MOST_WORKERS),
-        default=engine.workers,
-        metavar="N",
-        help=f"workers (default {engine.workers})",
-    )
+    _add_fleet(parser, engine)
     add(
         "--cache-blocks",
         type=_whole(1),
@@ -75,7 +69,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"seconds that each prefill takes besides (default {engine.prefill_fixed_seconds:g})",
     )
     add("--engine", choices=("A", "B"), default=engine.kind, help="A: one prefill at a time; B: continuous batching")
-    _configure_gateways(parser)
     add(
         "--slo", type=_number(above=0.0), default=5.0, metavar="S", help="a first token is in time within S (default 5)"
     )
@@ -85,7 +78,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--png", type=Path, metavar="FILE", help="also replay other loads and cache sizes, and draw them")
 
 
-def _configure_gateways(parser: argparse.ArgumentParser) -> None:
+def _add_fleet(parser: argparse.ArgumentParser, engine: EngineSettings) -> None:
+    parser.add_argument(
+        "--workers",
+        type=_whole(1, MOST_WORKERS),
+        default=engine.workers,
+        metavar="N",
+        help=f"workers (default {engine.workers})",
+    )
     parser.add_argument(
         "--gateways", type=_whole(1, MOST_GATEWAYS), default=1, metavar="R", help="gateways side by side (default 1)"
     )

@@ -109,7 +109,7 @@ def test_an_unknown_section_is_found_at_the_top(tmp_path):
 def test_a_word_near_to_nothing_gets_the_whole_list(tmp_path):
     """Where no field is near, all are named."""
     error = mistake_in(tmp_path, build_yaml(top="log: {zzz: 1}"))
-    assert error.hint == "known: format, level, request_share"
+    assert error.hint == "known: decision_share, format, level, request_share"
 
 
 @pytest.mark.parametrize(

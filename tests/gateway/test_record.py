@@ -288,6 +288,8 @@ def test_of_a_batch_only_the_routers_own_counts_are_recorded(tmp_path: Path):
     [
         ({"path": "nowhere/r.jsonl"}, "$.record.path"),
         ({"path": "precious.txt"}, "is no recording"),
+        ({"path": "precious"}, "precious.1 is there and is no recording"),
+        ({"path": "r.jsonl", "files": 10**9}, "$.record.files"),
         ({"path": "r.jsonl", "sample": 0}, "$.record.sample"),
         ({"path": "r.jsonl", "file_bytes": 5}, "$.record.file_bytes"),
         ({"sample": 0.5}, "$.record"),
@@ -297,11 +299,12 @@ def test_a_wrong_setting_says_where_and_what(tmp_path, monkeypatch, capsys, reco
     """Above all nobody's file is moved away."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SALT", SALT_SECRET)
-    (tmp_path / "precious.txt").write_text("precious")
+    for name in ("precious.txt", "precious.1"):
+        (tmp_path / name).write_text("precious")
     path = write_config_data(tmp_path, record=record)
     assert main(["serve", "--config", str(path)]) == MISUSE
     assert said in capsys.readouterr().err
-    assert (tmp_path / "precious.txt").read_text() == "precious"
+    assert {path.read_text() for path in tmp_path.glob("precious*")} == {"precious"}
 
 
 def test_a_recording_of_an_earlier_start_is_no_mistake(tmp_path, monkeypatch, capsys):

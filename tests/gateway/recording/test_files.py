@@ -72,6 +72,16 @@ def test_one_file_is_written_anew(tmp_path):
     assert [each.read_text() for each in tmp_path.iterdir()] == ["new"]
 
 
+def test_a_link_is_moved_away_and_never_followed(tmp_path):
+    """Wherever it leads, if anywhere."""
+    path, target = tmp_path / "r.jsonl", tmp_path / "elsewhere"
+    path.symlink_to(target)
+    write_new(path, b"ours")
+    assert not target.exists()
+    assert path.read_text() == "ours"
+    assert (tmp_path / "r.jsonl.1").is_symlink()
+
+
 def test_a_write_that_fails_leaves_what_was_there(tmp_path):
     """Half a line would spoil all that follow."""
     path = tmp_path / "r.jsonl"

@@ -19,13 +19,13 @@ def test_a_line_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize(
-    ("parts", "said"), [([], "line 1: the prompt is empty"), ([1, 1], "line 1: the prompt has more than 100000000")]
+    ("parts", "said"), [([], "line 1: the prompt is empty"), ([1, 2], "line 1: the prompt has more than 100000000")]
 )
 def test_a_prompt_has_tokens_and_not_too_many(tmp_path: Path, parts: list[int], said: str):
     """RAGPulse's are as long as another file says."""
     row = {"timestamp": 0, "output_length": 1, "session_id": "s", "hash_ids": {"sys_prompt": parts}}
     with pytest.raises(TraceError, match=said):
-        load_trace(write_ragpulse(tmp_path, [row], {"sys_prompt": {1: 6 * 10**7}}))
+        load_trace(write_ragpulse(tmp_path, [row], {"sys_prompt": {1: 64, 2: 10**8}}))
 
 
 def test_unix_times_count_from_the_first_request(tmp_path: Path):
