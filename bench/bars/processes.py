@@ -26,10 +26,11 @@ def all_figures(cells: Iterable[Cell], store: Store, processes: int | None = Non
         capacity = _gather(pool, fleets, store, lambda fleet: partial(sustained, fleet))
 
         def job(cell: Cell) -> Job:
-            found = capacity.get(_fleet_of(cell.workload))
-            return partial(run_cell, cell, found["requests_per_second"] if found else None)
+            fleet = capacity.get(_fleet_of(cell.workload))
+            return partial(run_cell, cell, fleet["requests_per_second"] if fleet else None)
 
-        return _gather(pool, wanted, store, job)
+        found = _gather(pool, wanted, store, job)
+    return {cell: found[cell] for cell in wanted}
 
 
 def _gather(pool: Executor, wanted: Sequence[Key], store: Store, job: Callable[[Key], Job]) -> dict[Key, Figures]:

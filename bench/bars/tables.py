@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.bars.cells import Workload
+from bench.bars.hot_head import REQUESTS_PER_SECOND
 from bench.bars.results import HIT, HOMING, IDEAL, ORACLE, TOTAL, TTFT, Results
 
 FIRST = (HOMING, ORACLE, IDEAL)
@@ -43,13 +44,19 @@ def _groups(workloads: Sequence[Workload]) -> list[tuple[str, list[Workload]]]:
 
 
 def _table(results: Results, workloads: Sequence[Workload], name: str) -> list[str]:
-    heads = [workload.label.split(" ", 1)[1].split(",  engine")[0].replace(", engine B", "") for workload in workloads]
+    heads = [_head(workload) for workload in workloads]
     lines = ["| policy | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(heads)]
     for policy in _by_mean(results, workloads, name):
         shown = f"**{policy}**" if policy == HOMING else policy
         cells = [_shown(results, workload, policy, name) for workload in workloads]
         lines.append(f"| {shown} | " + " | ".join(cells) + " |")
     return lines
+
+
+def _head(workload: Workload) -> str:
+    if workload.trace == "hot_head":
+        return f"{REQUESTS_PER_SECOND:g} requests a second"
+    return workload.label.split(" ", 1)[1].removesuffix(", engine B")
 
 
 def _by_mean(results: Results, workloads: Sequence[Workload], name: str) -> list[str]:
