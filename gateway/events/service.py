@@ -246,6 +246,7 @@ class Events:
             self._counts.left(worker.name)
         elif change.kind is ChangeKind.RESTARTED and worker.name in self._followed:
             self._drop(worker.name)
+            worker.events, worker.lacks = NOT_ASKED, None
             self._followed[worker.name] = _Followed(self._settings(worker))
 
     def _drop(self, name: str) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import random
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import openai
 import pytest
+import zmq
 
 from router.tokenise import find_smollm2
 from tests.end_to_end.fleet import MODEL, build_config, client
@@ -30,14 +31,15 @@ def event_flags(ports: tuple[int, int], **more: Any) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
-def mixed(tmp_path_factory) -> Iterator[tuple[GatewayProcess, list[Process]]]:
-    """A gateway that reads token ids exactly, before a worker with events and one without."""
+def mixed(tmp_path_factory) -> Iterator[tuple[GatewayProcess, list[Process], int]]:
+    """A gateway that reads token ids exactly, before a worker with events (and a replay port) and one without."""
     directory = tmp_path_factory.mktemp("mixed")
-    flags = event_flags((free_port(), free_port()))
+    ports = free_port(), free_port()
+    flags = event_flags(ports)
     with simulated_worker(directory, *POOL, *flags) as telling, simulated_worker(directory, *POOL) as silent:
         urls = {"w0": telling.url, "w1": silent.url}
         with gateway(directory, build_config(directory, urls, tokenizer=str(find_smollm2()))) as process:
-            yield process, [telling, silent]
+            yield process, [telling, silent], ports[1]
 
 
 def ask(api: openai.OpenAI, *tokens: int) -> str:
@@ -46,13 +48,33 @@ def ask(api: openai.OpenAI, *tokens: int) -> str:
     return raw.headers["x-homing-backend"]
 
 
-def ask_many(process: GatewayProcess, count: int, draw: random.Random) -> set[str]:
-    """Prompts with heads in common and ends of their own; returns who answered."""
-    api = client(process.url)
-    return {
-        ask(api, *draw.choice(HEADS), *(draw.randrange(1, 250) for _ in range(draw.randrange(150))))
-        for _ in range(count)
-    }
+def ask_many(
+    process: GatewayProcess, count: int, draw: random.Random, settle: Callable[[], object] = lambda: None
+) -> set[str]:
+    """Prompts with heads in common and ends of their own, each after `settle`; returns who answered."""
+    api, workers = client(process.url), set()
+    for _ in range(count):
+        settle()
+        tail = [draw.randrange(1, 250) for _ in range(draw.randrange(150))]
+        workers.add(ask(api, *draw.choice(HEADS), *tail))
+    return workers
+
+
+def published(replay_port: int) -> int:
+    """Batches that a worker has published: it sends what waits before it answers who asks for a replay."""
+    with zmq.Context() as context, context.socket(zmq.DEALER) as asker:
+        asker.linger = 0
+        asker.connect(f"tcp://127.0.0.1:{replay_port}")
+        asker.send_multipart([b"", bytes(8)])
+        count = 0
+        while asker.poll(20_000) and asker.recv_multipart()[-2] != b"\xff" * 8:
+            count += 1
+        return count
+
+
+def applied(process: GatewayProcess) -> float:
+    """Batches that the gateway has taken in."""
+    return sum(metric(process, f'event_batches_total{{outcome="{outcome}"}}') for outcome in ("applied", "replayed"))
 
 
 def answered(process: GatewayProcess) -> list[tuple[int, int]]:
@@ -82,37 +104,50 @@ def metric(process: GatewayProcess, series: str) -> float:
 
 def test_every_prediction_is_exact_before_and_after_a_worker_is_killed(tmp_path):
     """40 prompts on caches that evict; kill -9 and a restart on the same ports; 25 more: no block of error in all."""
-    ports, port = (free_port(), free_port()), free_port()
-    other = event_flags((free_port(), free_port()))
+    ports, others, port = (free_port(), free_port()), (free_port(), free_port()), free_port()
+    gone = 0  # batches of the life that ended
+
+    def settle() -> None:
+        """The order of an answer and of the news of it, on two connections, is nobody's to promise: wait for both."""
+        told = gone + published(ports[1]) + published(others[1])
+        wait_for(lambda: applied(process) >= told, seconds=20, what="the events of what was answered")
+
     with ExitStack() as stack:
         doomed = stack.enter_context(simulated_worker(tmp_path, *POOL, *event_flags(ports), port=port))
-        lasting = stack.enter_context(simulated_worker(tmp_path, *POOL, *other))
+        lasting = stack.enter_context(simulated_worker(tmp_path, *POOL, *event_flags(others)))
         config = build_config(tmp_path, {"w0": doomed.url, "w1": lasting.url}, tokenizer=str(find_smollm2()))
         process = stack.enter_context(gateway(tmp_path, config))
         assert [cache_of(process, worker) for worker in ("w0", "w1")] == ["known", "known"]  # from the first request on
         draw = random.Random(1)
-        assert ask_many(process, 40, draw) == {"w0", "w1"}
+        assert ask_many(process, 40, draw, settle) == {"w0", "w1"}
+        settle()
         assert metric(process, 'event_blocks_total{kind="removed"}') > 0
 
+        gone = published(ports[1])
         doomed.kill()
         with simulated_worker(tmp_path, *POOL, *event_flags(ports), port=port):
             wait_for(lambda: metric(process, 'backend_up{backend="w0"}') == 1, what="the worker to be back")
             assert metric(process, 'backend_known_blocks{backend="w0"}') == 0
             wait_for(lambda: cache_of(process, "w0") == "known", seconds=10, what="its events to be followed")
-            assert ask_many(process, 25, draw) == {"w0", "w1"}
+            assert ask_many(process, 25, draw, settle) == {"w0", "w1"}
 
         pairs = answered(process)
         assert len(pairs) == 65
-        assert all(predicted == reported for predicted, reported in pairs)
-        assert sum(reported > 0 for _, reported in pairs) > 25
+        assert [pair for pair in pairs if pair[0] != pair[1]] == []
+        assert sum(reported > 0 for _, reported in pairs) > 10
         assert metric(process, f'prediction_error_blocks_count{{model="{MODEL}",source="known"}}') == 65
         assert metric(process, f'prediction_error_blocks_sum{{model="{MODEL}",source="known"}}') == 0
 
 
 def test_one_worker_may_be_known_and_the_other_believed(mixed):
     """One publishes and one does not: the one's predictions are exact, the other's are belief, both get requests."""
-    process, _ = mixed
-    assert ask_many(process, 30, random.Random(2)) == {"w0", "w1"}
+    process, _, replay_port = mixed
+
+    def settle() -> None:
+        told = published(replay_port)
+        wait_for(lambda: applied(process) >= told, seconds=20, what="the events of what was answered")
+
+    assert ask_many(process, 30, random.Random(2), settle) == {"w0", "w1"}
     assert [cache_of(process, worker) for worker in ("w0", "w1")] == ["known", "believed: it publishes no events"]
     assert known_of_candidates(process) == {"w0": True, "w1": False}
     errors = f'prediction_error_blocks_{{}}{{{{model="{MODEL}",source="{{}}"}}}}'
@@ -124,7 +159,7 @@ def test_one_worker_may_be_known_and_the_other_believed(mixed):
 @pytest.mark.parametrize("path", ["/kv_event_sources", "/server_info", "/v1/cache/map", "/v1/cache/blocks"])
 def test_what_workers_tell_gateways_is_not_told_to_clients(path, mixed):
     """The pages exist at the worker, and not on the public port."""
-    process, (worker, _) = mixed
+    process, (worker, _), _ = mixed
     assert get(worker.url + "/kv_event_sources")[0] == 200
     assert get(process.url + path)[0] == 404
     assert get(f"{process.url}//..{path}")[0] in (400, 404)
