@@ -61,4 +61,4 @@ class Utilisation:
         return min(self._price_limit, 1.0 / (1.0 - self.share(now, workers, factor)))
 
     def _decayed(self, now: float) -> float:
-        return self._work * exp(min(0.0, self._at - now) / self._window)
+        return self._work if now <= self._at else self._work * exp((self._at - now) / self._window)
