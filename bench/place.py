@@ -118,7 +118,7 @@ def missed_bars(workers: int, turns: list[float]) -> list[str]:
 def main() -> int:
     """Print the table; with --check, hold it against the bars."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=24)
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
     missed: list[str] = []
