@@ -86,9 +86,9 @@ class UnknownPath(InvalidRequest):
 
 
 class ChangesOff(InvalidRequest):
-    """A change of the fleet over an admin port that may not make any."""
+    """A change of the fleet over an admin port that may not make any, or by a page in a browser."""
 
-    situation = "change of the fleet where `listen.admin_changes` is off"
+    situation = "change of the fleet where `listen.admin_changes` is off, or from a page in a browser"
     status = 403
     code = "changes_off"
 

@@ -12,6 +12,9 @@ from gateway.errors import ChangesOff, GatewayError
 from gateway.membership import Membership
 from gateway.worker_state import Worker
 
+_FROM_PAGES = {"origin", "sec-fetch-site"}
+"""Browsers add them to what a page asks of another site, or, its name turned to this address, of its own."""
+
 Act = Callable[[web.Request], Awaitable[web.Response]]
 
 
@@ -68,6 +71,11 @@ class WorkerRoutes:
                     raise ChangesOff(
                         "This port may not change the fleet: set `listen.admin_changes: true`, and let nobody else "
                         "reach the port, which asks for no key."
+                    )
+                if _FROM_PAGES & {name.lower() for name in request.headers}:
+                    raise ChangesOff(
+                        "Pages in a browser may not change the fleet: any site could, on behalf of who opens it. Send "
+                        "the request without an Origin header, as curl does."
                     )
                 return await act(request)
             except GatewayError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
@@ -18,8 +19,15 @@ _LEFT_OUT: Final = frozenset((
 """They change nothing of the prompt: they make an answer long, multiple or costly, do not go with one token, put it
 before others, or speak of another worker's cache."""
 
+_MEDIA: Final = re.compile(rb'"(?:image|video|audio)_(?:url|embeds|pil)"\s*:|"input_audio"\s*:')
+
 _RAW: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ONE: Final = msgspec.Raw(b"1")
+
+
+def carries_media(body: bytes) -> bool:
+    """Whether a worker would have to fetch or encode more than text, which is no prefill and is done at each sending."""
+    return _MEDIA.search(body) is not None
 
 
 def one_token_body(body: bytes) -> bytes:

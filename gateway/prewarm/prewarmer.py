@@ -11,6 +11,7 @@ from typing import Any
 from gateway.attempts import Job
 from gateway.fleet import Change, ChangeKind, Fleet
 from gateway.metrics import Metrics
+from gateway.prewarm.bodies import carries_media
 from gateway.prewarm.sender import Sender
 from gateway.prewarm.store import KeptPrompt, PromptStore
 from gateway.prewarm.undertaking import Kind, Tools, Undertaking
@@ -69,9 +70,12 @@ class Prewarmer:
     def remember(self, job: Job) -> None:
         """A request was answered well: its prompt may be asked again, or gone on from.
 
-        Of a batch only the first prompt is known to placement; such a body is not kept.
+        Of a batch only the first prompt is known to placement, and images would be fetched again for nobody: such
+        bodies are not kept.
         """
         if not self._settings.enabled or not job.tenant.prewarm or job.call.batch:
+            return
+        if not self.store.has_room_for(len(job.body)) or carries_media(job.body):
             return
         kept = KeptPrompt(
             model=job.call.model,

@@ -80,10 +80,14 @@ class PromptStore:
         """About how much memory they take."""
         return self._bytes
 
+    def has_room_for(self, size_bytes: int) -> bool:
+        """Whether one prompt may take so much."""
+        return size_bytes <= self._most_bytes * LARGEST_SHARE
+
     def keep(self, kept: KeptPrompt) -> bool:
         """Keep a prompt that was answered at `kept.at`; False for one too short to be cached, or too large."""
         chain = kept.prompt.exact_blocks
-        if not chain or kept.size_bytes > self._most_bytes * LARGEST_SHARE:
+        if not chain or not self.has_room_for(kept.size_bytes):
             return False
         earlier = next((block for block in reversed(chain) if block in self._kept), None)
         if earlier is not None:

@@ -61,6 +61,16 @@ async def test_a_worker_is_added_serves_is_drained_and_removed(tmp_path):
             assert len(old.bodies) == 1
 
 
+async def test_a_page_in_a_browser_changes_nothing(tmp_path):
+    """The port asks for no key, and any site may send a form to an address on this machine."""
+    async with running_worker() as worker, running(build_config(tmp_path, worker.url, listen=CHANGES)) as front:
+        url, body = f"http://127.0.0.1:{front.gateway.admin_port}/workers", '{"url": "http://10.0.0.9:80"}'
+        for headers in ({"Origin": "https://evil.example"}, {"origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
+            async with front.client.post(url, data=body, headers={"Content-Type": "text/plain", **headers}) as answer:
+                assert (answer.status, (await answer.json())["error"]["code"]) == (403, "changes_off")
+        assert len(await shown(front)) == 1
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [("POST", "/workers/nobody/drain", 404, "no_such_worker"), ("DELETE", "/workers/nobody", 404, "no_such_worker"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from gateway.prewarm.bodies import compute_path, one_token_body, pull_body, request_head
+from gateway.prewarm.bodies import carries_media, compute_path, one_token_body, pull_body, request_head
 from gateway.wire import Endpoint
 from tests.gateway.prewarm.prewarm_builders import build_body
 
@@ -23,6 +23,14 @@ def test_one_token_all_at_once_of_the_same_prompt():
         priority=-9, kv_transfer_params={"do_remote_prefill": True},
     )  # fmt: skip
     assert json.loads(one_token_body(body)) == {**KEPT, "max_tokens": 1}
+
+
+def test_what_is_more_than_text_is_known_by_its_keys():
+    """Whatever the text says of itself."""
+    for part in ({"image_url": {"url": "http://h/i.png"}}, {"input_audio": {"data": ""}}, {"video_url": {"url": "x"}}):
+        assert carries_media(build_body(messages=[{"role": "user", "content": [{"type": "x", **part}]}]))
+    for text in ("CANARY", '{"image_url": {"url": "x"}}', "image_url", '"input_audio":'):
+        assert not carries_media(build_body(messages=[{"role": "user", "content": text}]))
 
 
 def test_values_travel_byte_for_byte():

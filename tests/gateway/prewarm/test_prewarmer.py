@@ -100,9 +100,9 @@ async def test_a_worker_that_does_not_take_it_is_left_alone(script, reason, most
         assert running.gateway.prewarmer.describe("new")["prompts"] == 0
 
 
-@pytest.mark.parametrize("how", ["off", "tenant off", "batch", "nothing asked"])
+@pytest.mark.parametrize("how", ["off", "tenant off", "batch", "image", "nothing asked"])
 async def test_what_may_not_be_kept_is_not(how):
-    """The global switch, the tenant's, and batches, of which placement knows the first prompt only."""
+    """The global switch, the tenant's, batches, of which placement knows the first prompt only, and images."""
     async with scripted_worker() as joiner, scripted_worker() as old:
         settings = Prewarm(enabled=how != "off")
         async with running_gateway(old, probe_seconds=0.05, prewarm=settings) as running:
@@ -111,6 +111,10 @@ async def test_what_may_not_be_kept_is_not(how):
             elif how == "batch":
                 text = ["CANARY " * 60, "other"]
                 assert (await running.ask(path="/v1/completions", prompt=text, messages=None)).status == 200
+            elif how == "image":
+                part = {"type": "image_url", "image_url": {"url": "http://127.0.0.1/CANARY.png"}}
+                parts = [{"type": "text", "text": "CANARY " * 60}, part]
+                assert (await running.ask(messages=[{"role": "user", "content": parts}])).status == 200
             elif how == "off":
                 await ask_all(running)
             assert len(running.gateway.prewarmer.store) == 0
