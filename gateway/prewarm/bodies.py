@@ -26,7 +26,7 @@ _ONE: Final = msgspec.Raw(b"1")
 
 
 def carries_media(body: bytes) -> bool:
-    """Whether a worker would have to fetch or encode more than text, which is no prefill and is done at each sending."""
+    """Whether a worker would have to fetch or encode more than text, which is no prefill and comes at each sending."""
     return _MEDIA.search(body) is not None
 
 
