@@ -142,7 +142,9 @@ class Metrics:
         "how",
     )
     prewarmed_tokens_total = counter("Tokens that the worker lacked of them, as believed.", "how")
-    prewarm_seconds_total = counter("Seconds of workers' prefill spent on it, as estimated.")
+    prewarm_seconds_total = counter(
+        "Seconds of workers' prefill spent on it, as estimated, or more where it took longer."
+    )
     prewarm_skipped_total = counter(
         "Prompts that were not brought, by reason: budget, deadline, failed, refused, gone (the worker left), "
         "yielded (given up for a request that waited).",

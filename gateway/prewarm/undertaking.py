@@ -251,8 +251,7 @@ class Undertaking:
         if not self._budget.allows(seconds, now):
             self._skipped(self._budget.why_not(now))
             return
-        self._budget.spend(seconds)
-        tools.metrics.prewarm_seconds_total.labels().inc(seconds)
+        self._spend(seconds)
         request_id = next(self._ids)
         self._sent.add(request_id)
         warming.begin(request_id, kept.prompt, target.name, now)
@@ -261,10 +260,16 @@ class Undertaking:
         finally:
             warming.end(request_id, tools.clock())
             self._sent.discard(request_id)
+            # A worker that is slower than it was thought to be has given more.
+            self._spend(max(0.0, tools.clock() - now - seconds))
         if whole:
             self._given(kept, gain, target, How.COMPUTED)
         else:
             self._interrupted(plan, kept)
+
+    def _spend(self, seconds: float) -> None:
+        self._budget.spend(seconds)
+        self._tools.metrics.prewarm_seconds_total.labels().inc(seconds)
 
     def _given(self, kept: KeptPrompt, gain: Gain, target: Worker, how: How) -> None:
         self._lease(target)  # nothing is believed of a worker that left meanwhile

@@ -15,7 +15,7 @@ from gateway.worker_state import ProbeResult
 from tests.gateway.builders import build_backend, build_healthy
 from tests.gateway.prewarm.test_prewarmer import after, ask_all, ask_until_at, ended, joined, not_found
 from tests.gateway.running_gateway import running_gateway
-from tests.gateway.scripted_worker import ScriptedWorker, scripted_worker, silent, until
+from tests.gateway.scripted_worker import Exchange, ScriptedWorker, ordinary, scripted_worker, silent, until
 
 
 def chats(worker: ScriptedWorker) -> list[str]:
@@ -47,6 +47,23 @@ async def test_the_last_place_at_a_worker_is_not_taken(bound: int, warmed: bool)
             await until(lambda: running.gateway.fleet.worker("new").up)
             await until(lambda: ended(running))
             assert bool(chats(joiner)) is warmed
+
+
+async def test_a_worker_that_is_slower_than_thought_has_given_more():
+    """The budget is of its seconds, not of our guesses: a dozen that take 0.4 s each are too many for 1 s."""
+    async with scripted_worker() as joiner:
+        joiner.scripts = [not_found]
+        joiner.script = slowly
+        async with joined(joiner, 24, budget_seconds=1.0) as running:
+            await until(lambda: ended(running))
+            assert len(chats(joiner)) in (2, 3)
+            assert running.count("prewarm_seconds_total") > 1.0
+            assert running.count("prewarm_skipped_total", reason="budget") > 0
+
+
+async def slowly(exchange: Exchange) -> None:
+    await asyncio.sleep(0.4)
+    await ordinary(exchange)
 
 
 async def test_when_it_has_ended_it_holds_no_prompt():
