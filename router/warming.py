@@ -29,8 +29,13 @@ class Warming:
         self._tell = tell
 
     def homes_of(self, ask: Ask, policy: Policy, fleet: FleetView, now: float) -> tuple[str, ...]:
-        """The workers that the ring names for a prompt now; nobody is numbered, so it costs a few µs."""
+        """The workers that the ring names for a prompt now; nobody is numbered, so it costs a few µs.
+
+        None for a policy that does not go by them: what is brought home would be asked elsewhere.
+        """
         roster = self._members.roster_of(fleet, now)
+        if not policy.has_homes:
+            return ()
         key = ring_key(ask, policy, roster, self._traffic)
         count = self._traffic.homes.count(key, now) if policy.several_homes else 1
         return tuple(islice(roster.ring.walk(key), count))
@@ -87,9 +92,9 @@ class Warming:
         self._flights.leave(request_id, now)
         self._tell_of(NEWS_ENDED, request_id)
 
-    def believe(self, request_id: str, prompt: Prompt, worker: str) -> None:
+    def believe(self, request_id: str, prompt: Prompt, worker: str, now: float) -> None:
         """`worker` holds all of a prompt now, by whatever way; `request_id` is new to the other replicas."""
-        self._members.state(worker).directory.insert(prompt.exact_blocks)
+        self._members.state(worker).directory.insert(prompt.exact_blocks, now)
         self._tell_of(NEWS_PLACED, request_id, worker, prompt.exact_blocks, 0.0, prompt.tokens)
         self._tell_of(NEWS_ENDED, request_id)
 

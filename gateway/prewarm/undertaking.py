@@ -274,7 +274,7 @@ class Undertaking:
     def _given(self, kept: KeptPrompt, gain: Gain, target: Worker, how: How) -> None:
         self._lease(target)  # nothing is believed of a worker that left meanwhile
         metrics = self._tools.metrics
-        self._tools.routers(kept.model).warming.believe(next(self._ids), kept.prompt, target.name)
+        self._tools.routers(kept.model).warming.believe(next(self._ids), kept.prompt, target.name, self._tools.clock())
         self.prompts += 1
         self.tokens += gain.tokens
         metrics.prewarmed_prompts_total.labels(how.value).inc()

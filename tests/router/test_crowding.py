@@ -91,3 +91,17 @@ def test_a_crowded_home_keeps_what_it_holds_and_gives_away_what_is_new_to_it() -
     assert (new.worker, new.reason) == ("worker-1", "left_home:load")
     scores = {candidate.worker: candidate.score for candidate in new.candidates}
     assert scores["worker-0"] > scores["worker-1"] + new.slack_seconds
+
+
+def test_what_was_warmed_is_no_older_than_its_warming() -> None:
+    """A worker whose cache was filled ahead a moment ago is not taken for one that keeps blocks from the beginning."""
+    router, fleet = build_router(), build_fleet(2, cache_blocks=60)
+    prompts = [build_prompt((f"talk-{number}", 20)) for number in range(200)]
+    at_home = [prompt for prompt in prompts if router.peek(prompt, fleet, 0.0).home == "worker-0"]
+    for number in range(3):
+        serve(router, at_home[number], fleet)
+        router.warming.believe(f"warm-{number}", build_prompt((f"warm-{number}", 20)), "worker-1", 58.0)
+    for number in range(2 * LOOK_EVERY):
+        serve(router, at_home[number % 3], fleet, now=58.0 + number / 100)
+    new = router.peek(at_home[3], fleet, 62.0)
+    assert (new.worker, new.reason) == ("worker-0", "home")

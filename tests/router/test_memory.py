@@ -39,7 +39,7 @@ def believe(router: Router, worker: str, blocks: int, chance: random.Random) -> 
         chain = [*chance.choice(chains), *[os.urandom(16) for _ in range(16)]]
         chains = [*chains[-50:], chain[:200]]
         prompt = Prompt(len(chain) * BLOCK_TOKENS, BLOCK_TOKENS, chain, chain)
-        router.warming.believe(f"{worker}-{number}", prompt, worker)
+        router.warming.believe(f"{worker}-{number}", prompt, worker, 0.0)
 
 
 def test_rounds_of_workers_that_come_and_go_leave_nothing() -> None:

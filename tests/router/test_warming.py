@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from router.core import News
+from router.policy import POLICIES
 from router.router import Router
 from router.settings import RouterSettings
 from tests.router.placement_builders import build_fleet, build_prompt
@@ -69,7 +70,7 @@ def test_what_warms_waits_in_the_queue_and_is_believed_when_it_is_there() -> Non
     assert router.warming.waiting("worker-1") == 1
     assert router.warming.holdings(prompt) == {}
     router.warming.end("warm", 0.5)
-    router.warming.believe("warmed", prompt, "worker-1")
+    router.warming.believe("warmed", prompt, "worker-1", 0.5)
     assert waits(router, "worker-1", 0.5) == 0.0
     assert router.peek(prompt, fleet, 0.5).candidates[1].cached_tokens > 0
     router.check_integrity()
@@ -82,6 +83,23 @@ def test_what_was_broken_off_is_not_believed() -> None:
     router.warming.end("warm", 0.1)
     assert router.warming.holdings(prompt) == {}
     assert router.warming.waiting("worker-1") == 0
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_only_policies_that_go_home_have_homes(name: str) -> None:
+    """What is brought to a home of the others would be asked for somewhere else."""
+    router, fleet = Router(SETTINGS), build_fleet(4)
+    homes = {router.homes_of(build_prompt((f"text {number}", 3)), fleet, 0.0, policy=name) for number in range(30)}
+    placed = [
+        router.place(build_prompt((f"text {number}", 3)), fleet, 0.0, request_id=f"{number}", policy=name).worker
+        for number in range(30)
+    ]
+    assert len(set(placed)) > 1
+    if name in ("least_loaded", "round_robin", "random"):
+        assert homes == {()}
+    else:
+        assert {len(each) for each in homes} == {1}
+        assert set(placed) <= {home for each in homes for home in each}
 
 
 def test_who_waits_behind_a_warm_up_is_told_when_that_takes_longer_than_thought() -> None:
@@ -101,7 +119,7 @@ def test_no_figure_of_traffic_moves() -> None:
     before = router.stats(1.0)
     router.warming.begin("warm", build_prompt(("text", 50)), "worker-1", 1.0)
     router.warming.end("warm", 1.0)
-    router.warming.believe("warmed", build_prompt(("text", 50)), "worker-1")
+    router.warming.believe("warmed", build_prompt(("text", 50)), "worker-1", 1.0)
     after = router.stats(1.0)
     for name in ("placements", "placed", "utilisation", "price", "key_blocks_counted", "in_flight", "predictions"):
         assert getattr(after, name) == getattr(before, name), name
@@ -115,7 +133,7 @@ def test_other_replicas_hear_of_it() -> None:
     other.heard(told[0], 0.0)
     assert other.warming.waiting("worker-1") == 1
     one.warming.end("warm", 0.5)
-    one.warming.believe("warmed", prompt, "worker-1")
+    one.warming.believe("warmed", prompt, "worker-1", 0.5)
     for news in told[2:]:
         other.heard(news, 0.5)
     assert other.warming.holdings(prompt) == one.warming.holdings(prompt) != {}
