@@ -69,8 +69,10 @@ class Choice(NamedTuple):
 
 
 class Policy(ABC):
-    """What every policy answers; `several_homes` says that a hot key may have more than one."""
+    """What every policy answers; `several_homes` says that a hot key may have more than one, `has_homes` that a prompt
+    goes to its home unless something is in the way."""
 
+    has_homes: ClassVar[bool] = True
     several_homes: ClassVar[bool] = False
 
     def key(self, adaptive_key: bytes, tenant: str, session: str | None) -> bytes:  # noqa: ARG002
@@ -165,6 +167,8 @@ class Session(Policy):
 class LeastLoaded(Policy):
     """Fewest requests in flight; blind to caches even in ties, which makes it the yardstick for those that are not."""
 
+    has_homes = False
+
     def scores(self, candidates: Candidates, weights: Weights) -> Sequence[float]:  # noqa: ARG002
         """Requests in flight."""
         return candidates.loads
@@ -177,6 +181,8 @@ class LeastLoaded(Policy):
 class RoundRobin(Policy):
     """One after the other, in the order of names."""
 
+    has_homes = False
+
     def choose(self, situation: Situation) -> Choice:
         """Whose turn it is."""
         return Choice(_by_name(situation)[situation.turn % len(situation.candidates.usable)], CHOSEN)
@@ -184,6 +190,8 @@ class RoundRobin(Policy):
 
 class Random(Policy):
     """Anyone, by a seeded counter: the same seed gives the same choices."""
+
+    has_homes = False
 
     def choose(self, situation: Situation) -> Choice:
         """A hash of seed and turn picks."""

@@ -181,7 +181,10 @@ class Router:
         policy: str | None = None,
         session: str | None = None,
     ) -> tuple[str, ...]:
-        """The homes of `prompt` now, the first of them first, without a placement; empty when nobody is on the ring."""
+        """The homes of `prompt` now, the first of them first, without a placement.
+
+        Empty when nobody is on the ring, and for policies that do not go by it.
+        """
         ask = Ask(prompt, "", tenant, policy or self.settings.policy, session, None, frozenset())
         return self.warming.homes_of(ask, self._policy(ask.policy), fleet, now)
 
