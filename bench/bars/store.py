@@ -1,4 +1,4 @@
-"""What cells have come to, kept on disk by code and parameters, so that an interrupted run goes on where it was."""
+"""What cells have come to, kept on disk by code, trace and parameters: an interrupted run goes on where it was."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from pathlib import Path
 
 from xxhash import xxh3_128
 
-from bench.bars.cells import ROOT, Cell, Workload
+from bench.bars.cells import FILES, NEWS_DELAY_SECONDS, ROOT, Cell, Workload
 from bench.bars.fingerprint import simulator_fingerprint
 from bench.bars.run import Figures
 from bench.peers.registry import PEERS
 
-RUN_CODE = ("bench/bars/run.py", "bench/bars/hot_head.py")
+RUN_CODE = (
+    "bench/bars/run.py", "bench/bars/hot_head.py", "router/replay/figures.py", "router/replay/saturation.py",
+    "router/replay/block_names.py", "router/replay/trace*.py",
+)  # fmt: skip
 PEER_CODE = ("bench/peers/*.py",)
 ROUTER_CODE = ("router/*.py", "router/replay/choosers.py", "bench/bars/newcomer.py", "bench/peers/routing_keys.py")
 
@@ -47,7 +50,11 @@ class Store:
 
     def _path(self, about: Cell | Workload) -> Path:
         about_code = f"{simulator_fingerprint()} {code_digest(_code_of(about))}"
-        name = xxh3_128(f"{about_code} {about!r}".encode()).hexdigest()
+        workload = about.workload if isinstance(about, Cell) else about
+        given = f"{trace_digest(workload.trace)} {about!r}"
+        if isinstance(about, Cell) and about.gateways > 1:
+            given += f" {NEWS_DELAY_SECONDS}"
+        name = xxh3_128(f"{about_code} {given}".encode()).hexdigest()
         return self.folder / f"{name}.json"
 
 
@@ -58,6 +65,13 @@ def code_digest(patterns: tuple[str, ...]) -> str:
     for path in _files(patterns):
         digest.update(f"{path.relative_to(ROOT)}\n{ast.dump(ast.parse(path.read_text()))}\n".encode())
     return digest.hexdigest()
+
+
+@cache
+def trace_digest(trace: str) -> str:
+    """One hash over a trace's file; nothing of one that is made."""
+    path = FILES.get(trace)
+    return xxh3_128(path.read_bytes()).hexdigest() if path is not None else ""
 
 
 def _files(patterns: Iterable[str]) -> list[Path]:

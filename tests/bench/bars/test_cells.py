@@ -1,7 +1,9 @@
 """Which replays a run consists of, and what they are known by."""
 
+import pytest
+
 from bench.bars import store as store_module
-from bench.bars.cells import Cell, Workload, full_cells, quick_cells
+from bench.bars.cells import ROOT, Cell, Workload, full_cells, quick_cells
 from bench.bars.hot_head import hot_head
 from bench.bars.run import run_cell
 from bench.bars.store import Store
@@ -60,6 +62,28 @@ def test_a_change_of_the_router_leaves_the_peers_figures_valid(tmp_path, monkeyp
         "oracle",
         "llmd_sticky",
     ]
+
+
+@pytest.mark.parametrize("path", ["figures", "saturation", "trace_sessions", "trace_mooncake"])
+def test_code_that_makes_a_figure_what_it_is_belongs_to_every_cell(path: str):
+    """Percentiles, what is sustained, how a trace is read: none of it shows in what the simulator does."""
+    code = ROOT / f"router/replay/{path}.py"
+    assert all(code in store_module._files(store_module._code_of(about)) for about in (CHAT, Cell(CHAT, "oracle")))
+
+
+def test_another_trace_or_another_delay_is_another_cell(tmp_path, monkeypatch):
+    """A trace is known by its bytes, not by its name; the delay counts where there are replicas."""
+    store, alone = Store(tmp_path), Cell(CHAT, "homing")
+    four = alone._replace(gateways=4)
+    for cell in (alone, four):
+        store.keep(cell, {"ttft_mean_seconds": 1.0})
+    monkeypatch.setattr(store_module, "NEWS_DELAY_SECONDS", 0.5)
+    assert (store.find(alone) is None, store.find(four) is None) == (False, True)
+    (tmp_path / "trace").write_bytes(b"other")
+    monkeypatch.setitem(store_module.FILES, CHAT.trace, tmp_path / "trace")
+    store_module.trace_digest.cache_clear()
+    assert store.find(alone) is None
+    store_module.trace_digest.cache_clear()
 
 
 def test_a_file_cut_off_in_the_middle_is_run_again(tmp_path):

@@ -83,3 +83,10 @@ def test_what_an_interrupted_run_left_can_be_judged(tmp_path, monkeypatch, capsy
     monkeypatch.setattr("sys.argv", ["placement.py", "--kept", "--folder", str(tmp_path)])
     assert main() == 0
     assert "1.03 × oracle 1.000" in capsys.readouterr().out
+
+
+def test_nothing_judged_is_nothing_met(tmp_path, monkeypatch, capsys):
+    """An empty folder clears no bar."""
+    monkeypatch.setattr("sys.argv", ["placement.py", "--kept", "--folder", str(tmp_path)])
+    assert main() == 1
+    assert "0 of 0 bars met" in capsys.readouterr().out
