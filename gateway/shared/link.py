@@ -6,15 +6,15 @@ redis-py's client would retry and wait for seconds; its connections alone do nei
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from types import TracebackType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 
 CALL_SECONDS: Final = 0.25
 """A call that Redis answers at once, connecting included. No request waits for it, and a gateway whose CPU is short
@@ -26,6 +26,8 @@ PAGE_SECONDS: Final = 1.0
 
 ENTRIES_PER_PAGE: Final = 64
 FIELD: Final = b"n"
+
+_Meaning = TypeVar("_Meaning")
 
 
 class LinkError(Exception):
@@ -81,21 +83,21 @@ class Link:
         """Append a batch, and let the stream forget what is older than about `keep_entries` entries."""
         await self._call(self._writer, "XADD", self._stream, "MAXLEN", "~", keep_entries, "*", FIELD, value)
 
-    async def read(self, after: bytes, wait_seconds: float) -> list[Entry]:
+    async def read(self, after: bytes, wait_seconds: float, most_entries: int = ENTRIES_PER_PAGE) -> list[Entry]:
         """The next entries after an id, the oldest first; waits for one at most so long."""
         block = ("BLOCK", round(wait_seconds * 1e3)) if wait_seconds else ()
-        command = ("XREAD", "COUNT", ENTRIES_PER_PAGE, *block, "STREAMS", self._stream, after)
-        return _entries(await self._call(self._reader, *command, seconds=wait_seconds + PAGE_SECONDS))
+        command = ("XREAD", "COUNT", most_entries, *block, "STREAMS", self._stream, after)
+        answer = await self._call(self._reader, *command, seconds=wait_seconds + PAGE_SECONDS)
+        return _understood(_entries, answer)
 
     async def time(self) -> float:
         """Redis' clock: epoch seconds."""
-        seconds, micros = await self._call(self._reader, "TIME")
-        return int(seconds) + int(micros) / 1e6
+        return _understood(_seconds, await self._call(self._reader, "TIME"))
 
     async def tend(self, expire_seconds: int) -> int:
         """Let the stream live so much longer; returns how many entries it has."""
         await self._call(self._writer, "EXPIRE", self._stream, expire_seconds)
-        return int(await self._call(self._writer, "XLEN", self._stream))
+        return _understood(int, await self._call(self._writer, "XLEN", self._stream))
 
     async def _call(self, connection: AbstractConnection, *command: Any, seconds: float = CALL_SECONDS) -> Any:
         """One command and its answer, connecting included. Whatever goes wrong cuts the connection.
@@ -112,7 +114,7 @@ class Link:
         except TimeoutError:
             await connection.disconnect(nowait=True)
             raise LinkError("no answer in time") from None
-        except (RedisError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - what is not Redis, or no host's name, makes redis-py raise anything
             await connection.disconnect(nowait=True)
             raise LinkError(type(error).__name__) from None
         except asyncio.CancelledError:
@@ -120,12 +122,29 @@ class Link:
             raise
 
 
+def _understood(read: Callable[[Any], _Meaning], answer: Any) -> _Meaning:
+    try:
+        return read(answer)
+    except (AttributeError, LookupError, TypeError, ValueError):
+        raise LinkError("an answer that is none of Redis'") from None
+
+
+def _seconds(answer: Any) -> float:
+    if not isinstance(answer, list):  # text can be unpacked too
+        raise TypeError
+    seconds, micros = answer
+    return int(seconds) + int(micros) / 1e6
+
+
 def _entries(answer: Any) -> list[Entry]:
     """The entries in an answer to XREAD of one stream: [[stream, [[id, [field, value, …]], …]]], or nothing."""
-    return [Entry(one, _value(fields)) for one, fields in answer[0][1]] if answer else []
+    entries = [Entry(one, _value(fields)) for one, fields in answer[0][1]] if answer else []
+    for entry in entries:
+        entry.at  # noqa: B018  (reading it checks it)
+    return entries
 
 
 def _value(fields: Sequence[Any] | None) -> bytes | None:
     if fields is not None and len(fields) == 2 and fields[0] == FIELD:
-        return bytes(fields[1])
+        return fields[1] if isinstance(fields[1], bytes) else None
     return None

@@ -13,14 +13,26 @@ from typing import NamedTuple
 
 from gateway.shared.agreement import worker_digest
 from gateway.shared.chain_book import ChainBook
-from gateway.shared.wire import BATCH_BYTES, BLOCKS_PER_PLACEMENT, Ended, Item, Placed, Started, placed_bytes
+from gateway.shared.wire import (
+    BLOCKS_PER_PLACEMENT,
+    MODELS_PER_BATCH,
+    MOST_SECONDS,
+    ROOM_BYTES,
+    Ended,
+    Item,
+    Placed,
+    Started,
+    placed_bytes,
+)
 from router.core import NEWS_FIRST_TOKEN, NEWS_PLACED, News
 
 BOUND_ITEMS = 8192
 """News that waits while Redis is away; the oldest goes first."""
 
+BOUND_BLOCKS = 500_000
+"""Of the chains in it, about 40 MB: a thousand long prompts would else take more than everything else."""
+
 ITEMS_PER_BATCH = 1024
-_ROOM_BYTES = BATCH_BYTES // 4
 
 
 @dataclass(slots=True)
@@ -35,11 +47,17 @@ class _Flight:
 
 
 class _Waiting(NamedTuple):
-    """One piece of news; `flight` with its placement, None for the others."""
+    """One piece of news; `flight` with its placement, None for the others. `again`: it was told before a loss."""
 
     number: int
     kind: str
     flight: _Flight | None
+    again: bool = False
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks it keeps."""
+        return len(self.flight.news.blocks) if self.flight is not None else 0
 
 
 class Parcel(NamedTuple):
@@ -53,20 +71,30 @@ class Parcel(NamedTuple):
 class Outbox:
     """Own requests in flight, and a bounded queue of news. `clock` gives monotonic seconds."""
 
-    def __init__(self, clock: Callable[[], float], wake: Callable[[], None], bound_items: int = BOUND_ITEMS) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        wake: Callable[[], None],
+        bound_items: int = BOUND_ITEMS,
+        bound_blocks: int = BOUND_BLOCKS,
+    ) -> None:
         """`wake` is called whenever there is something to tell."""
         self._clock = clock
         self._wake = wake
         self._bound_items = bound_items
+        self._bound_blocks = bound_blocks
+        # What is told again is apart: it is bounded by what is in flight, and dropping it would tell it again.
+        self._again: deque[_Waiting] = deque()
         self._flights: dict[str, _Flight] = {}
         self._waiting: deque[_Waiting] = deque()
+        self._waiting_blocks = 0
         self._numbers = 0
         self._afresh = True
         self.dropped = 0
 
     def __len__(self) -> int:
         """How much news waits."""
-        return len(self._waiting)
+        return len(self._again) + len(self._waiting)
 
     @property
     def in_flight(self) -> int:
@@ -97,8 +125,11 @@ class Outbox:
 
     def put_back(self, parcel: Parcel) -> None:
         """A batch may not have come through: what it carried is told again, afresh."""
-        self._waiting.extendleft(reversed(parcel.news))
         self._afresh = True
+        for news in reversed(parcel.news):
+            if not news.again:
+                self._waiting.appendleft(news)
+                self._waiting_blocks += news.blocks
         self._drop_surplus()
 
     def take(self, book: ChainBook, digests: Callable[[str], bytes | None]) -> Parcel:
@@ -109,39 +140,50 @@ class Outbox:
             self._afresh = False
         items: list[Item] = []
         taken: list[_Waiting] = []
-        room_bytes, now = _ROOM_BYTES, self._clock()
-        while self._waiting and room_bytes > 0 and len(items) < ITEMS_PER_BATCH:
-            news = self._waiting.popleft()
+        models: set[bytes] = set()
+        room_bytes, now = ROOM_BYTES, self._clock()
+        while len(self) and room_bytes > 0 and len(items) < ITEMS_PER_BATCH and len(models) < MODELS_PER_BATCH:
+            news = self._next()
             taken.append(news)
             item = _item(news, book, digests, now)
+            if isinstance(item, Placed):
+                models.add(item.model)
+                room_bytes -= placed_bytes(len(item.blocks))
             if item is not None:
                 items.append(item)
-                room_bytes -= placed_bytes(len(item.blocks)) if isinstance(item, Placed) else 16
+                room_bytes -= 16
         return Parcel(items, afresh, taken)
+
+    def _next(self) -> _Waiting:
+        if self._again:
+            return self._again.popleft()
+        news = self._waiting.popleft()
+        self._waiting_blocks -= news.blocks
+        return news
 
     def _add(self, news: _Waiting) -> None:
         self._waiting.append(news)
-        if len(self._waiting) > self._bound_items:
-            self._drop_surplus()
+        self._waiting_blocks += news.blocks
+        self._drop_surplus()
         self._wake()
 
     def _drop_surplus(self) -> None:
-        while len(self._waiting) > self._bound_items:
-            self._waiting.popleft()
+        while len(self._waiting) > self._bound_items or self._waiting_blocks > self._bound_blocks:
+            self._waiting_blocks -= self._waiting.popleft().blocks
             self.dropped += 1
             self._afresh = True
 
     def _tell_flights_again(self) -> None:
         """Put the placements in flight that do not wait anyway before all others; their blocks were told once."""
         waiting = {news.number for news in self._waiting if news.flight is not None}
-        again: list[_Waiting] = []
+        again = self._again
+        again.clear()
         for flight in self._flights.values():
             if flight.number not in waiting:
                 bare = _Flight(flight.number, flight.model, flight.news._replace(blocks=()), flight.placed_at)
-                again.append(_Waiting(flight.number, NEWS_PLACED, bare))
+                again.append(_Waiting(flight.number, NEWS_PLACED, bare, again=True))
                 if flight.started:
-                    again.append(_Waiting(flight.number, NEWS_FIRST_TOKEN, None))
-        self._waiting.extendleft(reversed(again))
+                    again.append(_Waiting(flight.number, NEWS_FIRST_TOKEN, None, again=True))
 
 
 def _item(news: _Waiting, book: ChainBook, digests: Callable[[str], bytes | None], now: float) -> Item | None:
@@ -157,8 +199,8 @@ def _item(news: _Waiting, book: ChainBook, digests: Callable[[str], bytes | None
         model=digest,
         number=news.number,
         worker=worker_digest(told.worker),
-        prefill_seconds=told.prefill_seconds,
-        age_seconds=max(0.0, now - news.flight.placed_at),
+        prefill_seconds=min(MOST_SECONDS, told.prefill_seconds),
+        age_seconds=min(MOST_SECONDS, max(0.0, now - news.flight.placed_at)),
         prompt_tokens=min(told.prompt_tokens, 0xFFFFFFFF),
         silent=told.silent,
         known=chain[known - 1] if known else None,

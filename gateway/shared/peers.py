@@ -16,6 +16,9 @@ from router.router import Router
 SILENT_SECONDS: Final = 5.0
 """A replica that says nothing for so long, though it sends a sign of life each second, has no requests any more."""
 
+_OLD_SECONDS: Final = 1.0
+"""News that is older than this may be of a worker's process that has ended since."""
+
 MOST_REPLICAS: Final = 1024
 MOST_FLIGHTS: Final = 100_000
 """Of one replica."""
@@ -141,7 +144,7 @@ class Peers:
         if chain is None:
             self._metrics.news_unresolved_total.labels().inc()
             chain = []
-        if _before_start(worker, heard):
+        if _before_start(worker, heard, item.age_seconds):
             chain = []
         request_id = f"{replica.name}-{item.number}"
         if len(replica.flights) < MOST_FLIGHTS:
@@ -160,9 +163,10 @@ class Peers:
         self._metrics.news_ignored_total.labels(reason).inc()
 
 
-def _before_start(worker: KnownWorker, heard: Heard) -> bool:
-    """Whether the worker's present process began after this was told: what it had cached is gone."""
-    return heard.age_seconds > 0 and worker.started_at is not None and heard.at < worker.started_at
+def _before_start(worker: KnownWorker, heard: Heard, age_seconds: float) -> bool:
+    """Whether the worker's present process began after this was placed: what it had cached is gone."""
+    old = heard.age_seconds + age_seconds > _OLD_SECONDS
+    return old and worker.started_at is not None and heard.at - age_seconds < worker.started_at
 
 
 def _tell(flight: _Flight | None, kind: str, when: float) -> bool:

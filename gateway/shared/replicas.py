@@ -1,8 +1,9 @@
 """This replica among the others: joined while Redis is there, alone while it is not, and never in a request's way.
 
 Two loops run while joined. One adds news to the stream, a batch every few milliseconds while there is any; the other
-reads the stream, our own batches included, and so knows what everybody has heard. The third failure in a row ends
-both: from then on Redis is asked once a second, in the background, until it answers and what was missed is read.
+reads the stream, our own batches included, and so knows what everybody has heard. The third failure in a row of
+either ends both: from then on Redis is asked once a second, in the background, until it answers and what was missed is
+read.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from types import TracebackType
 from typing import Final
 
 from gateway.metrics import Metrics
-from gateway.shared.link import Link, LinkError
+from gateway.shared.link import ENTRIES_PER_PAGE, Link, LinkError
 from gateway.shared.outbox import Outbox
 from gateway.shared.stream import Stream
 
@@ -31,6 +32,7 @@ PROBE_SECONDS: Final = 1.0
 FAILURES_TO_ALONE: Final = 3
 FAILURE_PAUSE_SECONDS: Final = 0.01
 GOODBYE_SECONDS: Final = 0.1
+_SHORTER: Final = 4
 _END_SECONDS: Final = 0.2
 
 ALONE, JOINING, JOINED = "alone", "joining", "joined"
@@ -59,7 +61,7 @@ class Replicas:
         self._on_state = on_state
         self._something = something
         self._first_join = asyncio.Event()
-        self._failures = 0
+        self._page_entries = ENTRIES_PER_PAGE
         self._ticks = 0
         self._beat = False
         self._told: str | None = None
@@ -108,8 +110,11 @@ class Replicas:
             await asyncio.sleep(PROBE_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311
 
     async def _take_part(self) -> None:
-        self._failures = 0
         self._stream.set_clock(await self._link.time())
+        if not self._page_entries:
+            # Not even one entry came in time, though Redis answers: it is too long, and would keep all alone for good.
+            self._stream.pass_over()
+            self._page_entries = ENTRIES_PER_PAGE
         self._enter(JOINING)
         await self._catch_up()
         self._outbox.tell_afresh()
@@ -126,41 +131,50 @@ class Replicas:
                 loop.result()
 
     async def _catch_up(self) -> None:
-        while not self._stream.caught_up(await self._read(wait_seconds=0.0, late=True)):
+        while not await self._read(wait_seconds=0.0, late=True) and not self._stream.caught_up():
             pass
 
     async def _listen(self) -> None:
+        failures = 0  # of reading only: who can add and not read hears nobody
         while True:
             try:
-                await self._read(wait_seconds=READ_WAIT_SECONDS, late=False)
+                at_present = await self._read(wait_seconds=READ_WAIT_SECONDS, late=False)
             except LinkError as error:
-                await self._failed(error)
+                failures = await self._failed(error, failures)
             else:
-                self._failures = 0
-                if self._stream.deaf():
+                failures = 0
+                if at_present and self._stream.deaf():
                     self._stream.start_over()
                     raise LinkError("own news does not come back")
                 await asyncio.sleep(READ_PAUSE_SECONDS)
 
-    async def _read(self, *, wait_seconds: float, late: bool) -> int:
-        entries = await self._link.read(self._stream.after, wait_seconds)
+    async def _read(self, *, wait_seconds: float, late: bool) -> bool:
+        """Hear a page, a shorter one after each that did not come; whether the present was reached."""
+        most_entries = max(1, self._page_entries)
+        try:
+            entries = await self._link.read(self._stream.after, wait_seconds, most_entries)
+        except LinkError:
+            self._page_entries //= _SHORTER
+            raise
+        self._page_entries = min(ENTRIES_PER_PAGE, most_entries * _SHORTER)
         for entry in entries:
             self._stream.hear(entry, late=late)
             if self._stream.long_at_it():
                 await asyncio.sleep(0)
-        return len(entries)
+        return len(entries) < most_entries
 
     async def _publish(self) -> None:
+        failures = 0
         while True:
             await self._something.wait()
             self._something.clear()
             try:
                 await self._flush()
             except LinkError as error:
-                await self._failed(error)
+                failures = await self._failed(error, failures)
                 self._something.set()
             else:
-                self._failures = 0
+                failures = 0
             await asyncio.sleep(FLUSH_SECONDS)
 
     async def _flush(self) -> None:
@@ -181,12 +195,13 @@ class Replicas:
             self._ticks = 0
             self._stream.has_entries(await self._link.tend(self._stream.expire_seconds))
 
-    async def _failed(self, error: LinkError) -> None:
+    async def _failed(self, error: LinkError, before: int) -> int:
+        """One more failure after so many in a row; how many that makes, unless it is one too many."""
         self._metrics.redis_errors_total.labels().inc()
-        self._failures += 1
-        if self._failures >= FAILURES_TO_ALONE:
+        if before + 1 >= FAILURES_TO_ALONE:
             raise error
         await asyncio.sleep(FAILURE_PAUSE_SECONDS)
+        return before + 1
 
     async def _tick(self) -> None:
         """Each second: a sign of life, and whoever gave none for long is forgotten."""

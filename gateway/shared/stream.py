@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from gateway.metrics import Metrics
 from gateway.shared.agreement import new_replica
 from gateway.shared.chain_book import ChainBook
-from gateway.shared.link import ENTRIES_PER_PAGE, Entry, id_seconds
+from gateway.shared.link import Entry, id_seconds
 from gateway.shared.outbox import Outbox, Parcel
 from gateway.shared.peers import Heard, KnownWorker, Peers
 from gateway.shared.wire import Batch, Ended, NotOurs, Placed, pack, sequence_of, unpack
@@ -144,9 +144,13 @@ class Stream:
         """Read from as far back as a joiner does."""
         self.after = b"0-0"
 
-    def caught_up(self, page_entries: int) -> bool:
-        """Whether a page of so many entries reached the present."""
-        return page_entries < ENTRIES_PER_PAGE or id_seconds(self.after) >= self._late_until
+    def pass_over(self) -> None:
+        """Read on from the present: what comes next cannot be read."""
+        self.after = b"%d-0" % round((self._clock() + self._redis_ahead_seconds) * 1e3)
+
+    def caught_up(self) -> bool:
+        """Whether what was there when catching up began has been read."""
+        return id_seconds(self.after) >= self._late_until
 
     def hear(self, entry: Entry, *, late: bool) -> None:
         """Apply one entry; `late` when catching up. What is not a batch of this fleet's is counted and passed over."""

@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from hmac import compare_digest
-from math import isfinite
 from struct import Struct, error
 from typing import Final, NamedTuple
 
@@ -32,7 +31,13 @@ BLOCK_BYTES: Final = 16
 SEAL_BYTES: Final = 16
 BATCH_BYTES: Final = 256 * 1024
 """A longer value is no batch of ours."""
-BLOCKS_PER_PLACEMENT: Final = 0xFFFF
+MODELS_PER_BATCH: Final = 0xFF
+ROOM_BYTES: Final = BATCH_BYTES // 4
+"""A batch is full with so much; the item that filled it may go beyond."""
+BLOCKS_PER_PLACEMENT: Final = (BATCH_BYTES - ROOM_BYTES - 4096) // BLOCK_BYTES
+"""So many new blocks go into one item; the rest of a longer chain is told with the next placement behind it."""
+MOST_SECONDS: Final = 1e6
+"""No prefill takes so long: more would drown everybody else's seconds in a sum."""
 
 _HEAD: Final = Struct("<B8sQIBB")
 _PLACED: Final = Struct("<BBBQ8sffIH")
@@ -204,7 +209,7 @@ def _read_placed(body: bytes, start: int, models: Sequence[bytes]) -> tuple[Plac
         known = body[position : position + BLOCK_BYTES]
         position += BLOCK_BYTES
     after = position + count * BLOCK_BYTES
-    sane = isfinite(seconds) and isfinite(age) and seconds >= 0 and age >= 0
+    sane = 0 <= seconds <= MOST_SECONDS and 0 <= age <= MOST_SECONDS
     if after > len(body) or flags > (_SILENT | _KNOWN) or not sane:
         raise NotOurs("malformed")
     blocks = _blocks(body, position, count)

@@ -31,12 +31,13 @@ async def build_link(redis: RedisServer) -> AsyncIterator[Link]:
 
 
 @asynccontextmanager
-async def scripted(answer: bytes) -> AsyncIterator[str]:
-    """Something that answers every command with the same bytes; its URL."""
+async def scripted(answer: bytes, *, greets: bool = False) -> AsyncIterator[str]:
+    """Something that answers every command with the same bytes, the greeting only if not `greets`; its URL."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while await reader.read(65536):
-            writer.write(answer)
+        while asked := await reader.read(65536):
+            greetings = asked.count(b"CLIENT") + asked.count(b"SELECT") if greets else 0
+            writer.write(b"+OK\r\n" * greetings + (b"" if greetings else answer))
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     try:
@@ -130,6 +131,9 @@ async def test_an_answer_that_comes_too_late_is_nobodys(redis):
         b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n",
         b"!garbage\r\n",
         b"*-7\r\n$x",
+        b":seven\r\n",
+        b"$nine\r\n",
+        b"*1\r\n" * 5000,
     ],
 )
 async def test_whatever_redis_says_is_an_error_of_the_link(answer):
@@ -139,6 +143,24 @@ async def test_whatever_redis_says_is_an_error_of_the_link(answer):
             with pytest.raises(LinkError) as caught:
                 await call
             assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "answer", [b":5\r\n", b"+OK\r\n", b"$3\r\nabc\r\n", b"*1\r\n*2\r\n$1\r\ns\r\n*1\r\n*2\r\n:7\r\n*0\r\n"]
+)
+async def test_an_answer_of_another_kind_is_an_error_of_the_link(answer):
+    """Something that speaks the protocol and is no Redis is as good as none, and no fault of ours."""
+    async with scripted(answer, greets=True) as url, Link(url, STREAM) as link:
+        for call in (link.time, lambda: link.read(b"0-0", 0.0)):
+            with pytest.raises(LinkError, match="none of Redis'"):
+                await call()
+
+
+async def test_a_host_that_is_no_name_is_an_error_of_the_link():
+    """Python refuses to look it up with an error of its own kind."""
+    async with Link("redis://a..b:6379/0", STREAM) as link:
+        with pytest.raises(LinkError):
+            await link.time()
 
 
 async def test_nobody_there_is_an_error_at_once():

@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.shared.chain_book import ChainBook
 from gateway.shared.outbox import ITEMS_PER_BATCH, Outbox, Parcel
-from gateway.shared.wire import BATCH_BYTES, Ended, Placed, Started, pack
+from gateway.shared.wire import BATCH_BYTES, Ended, Placed, Started, pack, unpack
 from router.core import NEWS_ENDED, NEWS_FIRST_TOKEN, NEWS_PLACED, News
 from tests.gateway.shared.builders import KEY, MODEL, build_batch, build_chain
 
@@ -180,3 +180,83 @@ def test_started_travels_once_for_each_first_token():
     place(outbox, "a")
     outbox.tell("m", News(NEWS_FIRST_TOKEN, "a", "", (), 0.0))
     assert [type(item) for item in take(outbox).items] == [Placed, Started]
+
+
+def test_more_requests_in_flight_than_may_wait_are_all_told_again_though_news_goes_on():
+    """What is told again is not dropped for being much, which would tell it again from the start, without end."""
+    outbox = build_outbox(bound_items=2 * ITEMS_PER_BATCH)
+    for number in range(5 * ITEMS_PER_BATCH):
+        place(outbox, str(number))
+        take(outbox)
+    outbox.tell_afresh()
+    told, afresh = set(), []
+    while outbox.afresh or len(outbox):
+        parcel = take(outbox)
+        afresh.append(parcel.afresh)
+        told |= {item.number for item in parcel.items}
+        if len(afresh) < 10:
+            place(outbox, f"new {len(afresh)}")
+    assert told == set(range(1, 5 * ITEMS_PER_BATCH + 10))
+    assert afresh == [True] + [False] * (len(afresh) - 1)
+    assert outbox.dropped == 0
+
+
+def test_a_batch_told_again_that_failed_is_told_once():
+    """What was told again is put together anew; nothing of it waits beside."""
+    outbox = build_outbox()
+    place(outbox, "a", build_chain(1))
+    place(outbox, "b", build_chain(2))
+    take(outbox)
+    outbox.tell_afresh()
+    for _ in range(3):
+        outbox.put_back(take(outbox))
+    end(outbox, "a")
+    assert kinds(take(outbox)) == ["Placed 2", "Ended 1"]
+
+
+def test_the_blocks_that_wait_are_bounded_too():
+    """Long prompts while Redis is away: their chains are most of the memory."""
+    outbox = build_outbox(bound_blocks=10)
+    for number in range(6):
+        place(outbox, str(number), build_chain(*range(4)))
+    assert len(outbox) == 2
+    assert outbox.dropped == 4
+    take(outbox)
+    for number in range(6, 8):
+        place(outbox, str(number), build_chain(*range(4)))
+    assert outbox.dropped == 4
+
+
+def test_the_longest_prompt_goes_out_in_parts_that_readers_take():
+    """A million tokens in blocks of 16: as much as one value holds, and the rest with the next placement behind it."""
+    outbox, book = build_outbox(), ChainBook(100_000)
+    chain = [number.to_bytes(16, "little") for number in range(62_500)]
+    heard: list[bytes] | None = []
+    for turn in range(8):
+        place(outbox, str(turn), chain)
+        parcel = take(outbox, book)
+        assert len(pack(build_batch(*parcel.items), KEY)) <= BATCH_BYTES
+        item = parcel.items[0]
+        assert isinstance(item, Placed)
+        heard = book.hear(item.known, item.blocks)
+    assert heard == chain
+
+
+def test_a_batch_names_no_more_models_than_it_can_count():
+    """A fleet of hundreds of models; one byte counts those of a batch."""
+    outbox = build_outbox()
+    for number in range(600):
+        outbox.tell(f"m{number}", News(NEWS_PLACED, str(number), "w1", (), 0.5, 640))
+    told = 0
+    while len(outbox):
+        parcel = outbox.take(ChainBook(10), lambda model: model.encode().ljust(8))
+        told += len(unpack(pack(build_batch(*parcel.items), KEY), KEY).items)
+    assert told == 600
+
+
+def test_a_prefill_that_nobody_can_believe_does_not_cost_the_batch():
+    """A rate learned wrong may predict ages; readers refuse what is beyond all reason."""
+    outbox = build_outbox()
+    for seconds in (float("inf"), 1e39, float("nan")):
+        outbox.tell("m", News(NEWS_PLACED, str(seconds), "w1", (), seconds, 640))
+    assert len(unpack(pack(build_batch(*take(outbox).items), KEY), KEY).items) == 3

@@ -152,3 +152,20 @@ def test_a_crowd_of_made_up_replicas_is_bounded():
     for number in range(MOST_REPLICAS + 10):
         listener.peers.hear(build_batch(replica=number.to_bytes(8, "big")), Heard(1000.0, 0.0), 0.0)
     assert len(listener.peers) == MOST_REPLICAS
+
+
+def test_news_that_waited_while_redis_was_away_says_nothing_of_a_worker_that_restarted_since():
+    """A placement told 100 s late, heard live; the worker's process began between."""
+    chain = build_chain(1, 2)
+    for started_at, expected in ((950.0, 0), (850.0, 2), (1002.0, 0)):
+        listener = Listener(started_at=started_at)
+        listener.hear(build_batch(build_placed(blocks=chain, age_seconds=100.0)), now=1000.0)
+        assert cached_blocks(listener.router, "w1", 1, 2) == expected
+        assert listener.router.stats().in_flight == 1
+
+
+def test_news_of_the_moment_counts_whatever_a_workers_clock_says():
+    """A worker whose clock is ahead says that it starts tomorrow."""
+    listener = Listener(started_at=9999.0)
+    listener.hear(build_batch(build_placed(blocks=build_chain(1, 2), age_seconds=0.004)))
+    assert cached_blocks(listener.router, "w1", 1, 2) == 2

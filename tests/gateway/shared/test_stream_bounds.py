@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.shared.link import ENTRIES_PER_PAGE, Entry
+from gateway.shared.link import Entry
 from gateway.shared.stream import LATE_SECONDS, LEAST_ENTRIES, MOST_ENTRIES
 from gateway.shared.wire import BATCH_BYTES, Ended, pack
 from tests.gateway.shared.builders import KEY, Replica, build_batch
@@ -34,14 +34,13 @@ def test_a_joiner_reads_back_so_far_and_no_further():
 
 
 def test_catching_up_ends_at_the_present_even_if_news_never_stops():
-    """A page that is not full, or an entry from after the catching up began."""
+    """At an entry from after the catching up began."""
     replica = Replica([])
     replica.stream.set_clock(1000.0)
     replica.stream.hear(Entry(b"999000-0", None), late=True)
-    assert replica.stream.caught_up(ENTRIES_PER_PAGE - 1)
-    assert not replica.stream.caught_up(ENTRIES_PER_PAGE)
+    assert not replica.stream.caught_up()
     replica.stream.hear(Entry(b"1000000-0", None), late=True)
-    assert replica.stream.caught_up(ENTRIES_PER_PAGE)
+    assert replica.stream.caught_up()
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,35 @@ async def test_a_slow_redis_is_as_good_as_none(redis):
         group.all_well()
 
 
+async def test_an_entry_that_is_too_long_to_read_in_time_is_passed_over(redis, monkeypatch):
+    """Who can add and not read is alone, though only until the poisoned entry is given up."""
+    monkeypatch.setattr("gateway.shared.link.PAGE_SECONDS", 0.2)
+    monkeypatch.setattr("gateway.shared.replicas.PROBE_SECONDS", 0.1)
+    async with slow_proxy(redis.port, 0.02) as port, trio(f"redis://127.0.0.1:{port}/0", count=1) as group:
+        await until(group.joined, REJOIN_SECONDS)
+        redis.command("XADD", "homing:news", "*", "n", b"x" * 6_000_000)
+        await until(group.alone, REJOIN_SECONDS)
+        await until(group.joined, REJOIN_SECONDS)
+        heard = group.gateways[0].count("news_lag_seconds_count")
+        await group.traffic(0.2)
+        await until(lambda: group.gateways[0].count("news_lag_seconds_count") > heard)
+        assert group.joined()
+        group.all_well()
+
+
+async def test_a_flood_of_foreign_entries_is_read_through_and_not_begun_again(redis, monkeypatch, caplog):
+    """What comes late behind them is no sign of another stream."""
+    monkeypatch.setattr("gateway.shared.stream._DEAF_SECONDS", 0.5)
+    caplog.set_level("WARNING", logger="homing.shared")
+    async with trio(redis.url, count=1) as group:
+        flood = "for i = 1, 12000 do redis.call('XADD', KEYS[1], '*', 'n', 'x') end"
+        redis.command("EVAL", flood, "1", "homing:news")
+        await group.traffic(0.3)
+        await until(lambda: ignored(group.gateways[0]) >= 12_000)
+        assert "alone" not in caplog.text
+        group.all_well()
+
+
 @asynccontextmanager
 async def slow_proxy(target: int, delay_seconds: float) -> AsyncIterator[int]:
     """Passes bytes on late, both ways."""
