@@ -2,10 +2,11 @@
 
     PYTHONPATH=. python bench/placement.py [--full] [--json FILE] [--markdown FILE] [--seeds N] [--no-speed]
 
-Prints each cell beside its bar and the best peer; exits 1 when a bar is missed, or none could be judged. Homing runs as the product does, with
-learning on. Cells run over all cores and are kept in --folder by code and parameters: an interrupted run goes on, and
-after a change only what it touches is run again. `--markdown` writes the tables between the marks in a document;
-`--from FILE` takes the figures of an earlier --json instead of running anything, `--kept` what an interrupted run left.
+Prints each cell beside its bar and the best peer; exits 1 when a bar is missed, or none could be judged. Homing runs
+as the product does, with learning on. Cells run over all cores and are kept in --folder by code and parameters: an
+interrupted run goes on, and after a change only what it touches is run again. `--markdown` writes the tables between
+the marks in a document; `--from FILE` takes the figures of an earlier --json instead of running anything, `--kept` what
+an interrupted run left.
 """
 
 from __future__ import annotations
