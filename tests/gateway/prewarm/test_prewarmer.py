@@ -88,10 +88,10 @@ async def broken(exchange):
     exchange.reset()
 
 
-@pytest.mark.parametrize(("script", "reason", "most"), [(refuse, "refused", PROMPTS), (broken, "failed", 3)])
+@pytest.mark.parametrize(("script", "reason", "most"), [(refuse, "refused", 2 * PROMPTS), (broken, "failed", 3)])
 async def test_a_worker_that_does_not_take_it_is_left_alone(script, reason, most):
     """What it refuses is passed over; after three failures nothing more is tried. It stays in the fleet."""
-    async with scripted_worker(script) as joiner, joined(joiner) as running:
+    async with scripted_worker(script) as joiner, joined(joiner, 2 * PROMPTS) as running:
         await until(lambda: ended(running))
         sent = [exchange for exchange in joiner.exchanges if exchange.head.startswith(b"POST")]
         assert 0 < len(sent) <= most + 1, "and one question whether it pulls"

@@ -69,6 +69,7 @@ def test_a_giant_is_not_kept():
     """It would drive out everybody else."""
     store = build_store(most_bytes=32_000)
     assert not store.keep(build_kept(body=b"x" * int(32_000 * LARGEST_SHARE)))
+    assert not store.keep(build_kept(body=b"x" * 3_000)), "ten of them would fill it"
     assert store.keep(build_kept())
 
 

@@ -61,6 +61,48 @@ async def test_a_worker_that_is_slower_than_thought_has_given_more():
             assert running.count("prewarm_skipped_total", reason="budget") > 0
 
 
+async def test_of_several_replicas_each_spends_its_part():
+    """They warm the same worker, and the budget is of that worker's time."""
+    async with scripted_worker() as joiner:
+        joiner.scripts = [not_found]
+        joiner.script = slowly
+        async with joined(joiner, 24, budget_seconds=1.0) as running:
+            prewarmer = running.gateway.prewarmer
+            prewarmer._tools = prewarmer._tools._replace(replicas=lambda: 5)
+            running.gateway.fleet.drain("new")
+            running.gateway.fleet.resume("new")
+            await until(lambda: ended(running))
+            assert len(chats(joiner)) == 1
+
+
+async def test_what_is_interrupted_three_times_is_let_be():
+    """Others come first each time; a worker is not made to begin for ever."""
+    async with scripted_worker() as joiner:
+        joiner.scripts = [not_found]
+        joiner.script = silent
+        async with joined(joiner, 6) as running:
+            while not ended(running):
+                await until(lambda: joiner.live == 1 or ended(running))
+                joiner.waiting = 3
+                await until(lambda: joiner.live == 0)
+                joiner.waiting = 0
+            tries = [chats(joiner).count(content) for content in set(chats(joiner))]
+            assert set(tries) == {3}
+            assert running.count("prewarm_skipped_total", reason="yielded") == len(tries)
+
+
+async def test_what_a_worker_held_that_is_down_is_not_what_another_holds():
+    """Nobody knows whether it comes back with it; the joiner is not filled for all that."""
+    async with scripted_worker() as joiner, scripted_worker() as old:
+        async with running_gateway(old, probe_seconds=0.05) as running:
+            await ask_all(running)
+            old.healthy = False
+            await until(lambda: not running.gateway.fleet.worker("w1").up)
+            running.gateway.fleet.add(build_backend("new", port=joiner.port))
+            await until(lambda: ended(running))
+            assert chats(joiner) == []
+
+
 async def slowly(exchange: Exchange) -> None:
     await asyncio.sleep(0.4)
     await ordinary(exchange)

@@ -29,6 +29,12 @@ def test_a_sample_is_not_the_families_of_some_workers():
     homes = [ring.home(key) for key in KEYS if in_sample(key, 0.2)]
     assert min(homes.count(home) for home in set(homes)) > len(homes) / 8 / 2
     assert len(set(homes)) == 8
+    coarse = Ring({"w1": 1, "w2": 1}, points=1)
+    share, share_of_sample = (
+        sum(coarse.home(key) == "w1" for key in keys) / len(keys)
+        for keys in (KEYS, [key for key in KEYS if in_sample(key, 0.2)])
+    )
+    assert abs(share - share_of_sample) < 0.06
 
 
 def test_a_sample_of_a_real_trace_hits_about_what_all_of_it_hits():

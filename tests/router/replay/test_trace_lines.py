@@ -8,7 +8,7 @@ import pytest
 
 from router.replay import trace_lines
 from router.replay.traces import TraceError, load_trace
-from tests.router.replay.trace_builders import range_row, write_ragpulse, write_rows
+from tests.router.replay.trace_builders import range_row, session_rows, write_ragpulse, write_rows
 
 
 def test_a_line_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch):
@@ -40,3 +40,19 @@ def test_ranges_that_cancel_out_are_not_expanded(tmp_path: Path):
     path = write_rows(tmp_path / "t", [range_row(0.0, [[0, -(10**12)], [0, 10**12], [0, 2]])])
     with pytest.raises(TraceError, match="line 1: `ranges` lists more blocks than a prompt can have"):
         load_trace(path)
+
+
+def test_a_pause_is_no_bin(tmp_path: Path):
+    """What stands at one published time came within five seconds of it, however long nothing came after."""
+    rows = [
+        {"timestamp": at_ms, "input_length": 512, "output_length": 1, "hash_ids": [at_ms]} for at_ms in (0, 0, 60_000)
+    ]
+    trace = load_trace(write_rows(tmp_path / "t", rows))
+    assert [request.at_seconds for request in trace.requests] == [0, 2.5, 60]
+
+
+def test_a_session_that_is_there_twice_counts_once(tmp_path: Path):
+    """Copies of one recording would share everything; sessions that differ in a call are two."""
+    calls = (0, [[1, 16]]), (10, [[1, 24]])
+    rows = [*session_rows("a", *calls), *session_rows("b", *calls), *session_rows("c", *calls[:1])]
+    assert len({request.session for request in load_trace(write_rows(tmp_path / "t", rows)).requests}) == 2
