@@ -103,6 +103,28 @@ async def test_what_a_worker_held_that_is_down_is_not_what_another_holds():
             assert chats(joiner) == []
 
 
+async def test_nothing_is_believed_of_a_worker_that_left_meanwhile():
+    """It may come back with an empty cache, under the same name."""
+    async with scripted_worker() as first, scripted_worker() as second:
+        async with running_gateway(first, second, probe_seconds=0.05) as running:
+            await ask_all(running)
+            second.script = slowly
+            running.gateway.fleet.drain("w1")
+            await until(lambda: second.live == 1 and b"/chat/" in second.exchanges[-1].head)
+            running.gateway.fleet.remove("w2")
+            await until(lambda: ended(running, "w1"))
+            assert list(running.gateway.serving.router("m")._members.states) == ["w1"]
+
+
+async def test_a_pull_that_hangs_ends_at_the_deadline():
+    """Also one that nobody answers."""
+    async with scripted_worker(silent) as joiner, joined(joiner, deadline_seconds=1.0) as running:
+        began = time.monotonic()
+        await until(lambda: ended(running))
+        assert time.monotonic() - began < 3.0
+        assert joiner.exchanges[0].head.startswith(b"POST /v1/cache/pull")
+
+
 async def slowly(exchange: Exchange) -> None:
     await asyncio.sleep(0.4)
     await ordinary(exchange)

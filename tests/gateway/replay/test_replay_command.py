@@ -11,7 +11,7 @@ from gateway.cli import MISUSE, PROBLEMS, WELL, main
 from gateway.replay.desk import POLICY_NAMES, Job
 from gateway.replay.processes import Processes
 from router.replay.traces import load_trace
-from tests.gateway.recording.recording_builders import recorded_trace
+from tests.gateway.recording.recording_builders import build_chain, build_served, recorded_trace, write_recording
 from tests.gateway.replay.replay_builders import write_chats, write_sessions
 from tests.router.replay.trace_builders import range_row, write_rows
 
@@ -62,6 +62,13 @@ def test_a_recording_tells_the_honest_saving(chats: Path, tmp_path: Path, capsys
     assert {"homing", "as recorded", "round_robin", "least_loaded"} <= set(lines)
     assert lines["homing"].endswith("1.00")
     assert float(lines["round_robin"].split()[-1]) > 1.0
+
+
+def test_a_sample_says_what_cache_all_of_the_traffic_would_need(tmp_path: Path, capsys):
+    """As much larger as the sample is smaller."""
+    path = write_recording(tmp_path / "r", [build_served(build_chain(1, 2))], sample=0.25)
+    assert main(["replay", "--trace", str(path), *SMALL, "--load", "recorded", "--policy", "ring"]) == WELL
+    assert "with all of the traffic, workers would need 240 blocks each" in capsys.readouterr().out
 
 
 def test_a_recordings_sessions_may_wait_for_their_answers(chats: Path, tmp_path: Path, capsys):

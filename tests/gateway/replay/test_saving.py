@@ -72,6 +72,14 @@ def test_the_recordings_own_figures_are_real_ones(tmp_path: Path):
     assert "ttft_s" not in whole
 
 
+def test_percentiles_are_those_of_a_hand_count_and_a_limit_leaves_the_rest_out(tmp_path: Path):
+    """Of 1 to 100 the 51st, 91st and last; of the first five only those."""
+    served = [build_served(build_chain(1), at_seconds=float(n), ttft_seconds=float(n)) for n in range(1, 101)]
+    path = write_recording(tmp_path / "r", served)
+    assert recorded_figures(load(Source(path)))["ttft_s"] == {"mean": 50.5, "p50": 51.0, "p90": 91.0, "p99": 100.0}
+    assert recorded_figures(load(Source(path, limit=5)))["ttft_s"]["mean"] == 3.0
+
+
 def test_the_table_compares_with_the_first_policy():
     """How many times its seconds everybody else takes."""
     told = {"round_robin": {"tokens": 12_000, "seconds": 30.0}, "homing": {"tokens": 8000, "seconds": 20.0}}
