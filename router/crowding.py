@@ -3,7 +3,8 @@
 A ring gives a worker keys by chance, and sometimes more conversations than its cache holds. Each then finds its blocks
 gone when it comes back, however idle the others are. What tells such a worker is the age of what it gives up: a fleet
 whose caches are equally used gives up blocks of like age; a crowded worker gives up blocks that are several times
-younger than what others keep for nothing.
+younger than what half of the fleet or more keeps for nothing. One worker with room, just restarted or larger than the
+others, crowds nobody: all would send it their new prompts at once, and wait for it.
 """
 
 from __future__ import annotations
@@ -15,23 +16,23 @@ from router.core import Prompt
 from router.worker_state import WorkerState
 
 YOUNGER = 4.0
-"""So many times younger than the fleet's oldest blocks is what a crowded worker gives up."""
+"""So many times younger than the oldest blocks of half of the fleet is what a crowded worker gives up."""
 
 _HAS_ROOM = 0.8
 """A directory that has let blocks go has room again below this part of its bound: bounds are learned, and move."""
 
 LOOK_EVERY = 32
-"""Placements between two looks for the fleet's oldest blocks; they hardly change."""
+"""Placements between two looks at the fleet's oldest blocks; they hardly change."""
 
 
 class Crowding:
     """The age of the oldest blocks of a fleet; room that was never used is as old as the first placement."""
 
-    __slots__ = ("_began_at", "_looked", "_oldest_at")
+    __slots__ = ("_began_at", "_half_keep_since", "_looked")
 
     def __init__(self) -> None:
         self._began_at: float | None = None
-        self._oldest_at = 0.0
+        self._half_keep_since = 0.0
         self._looked = 0
 
     def look(self, states: Sequence[WorkerState], now: float) -> None:
@@ -39,14 +40,15 @@ class Crowding:
         if self._began_at is None:
             self._began_at = now
         if self._looked % LOOK_EVERY == 0:
-            self._oldest_at = min([self._gives_up(state, 0) for state in states], default=now)
+            oldest = sorted([self._gives_up(state, 0) for state in states])
+            self._half_keep_since = oldest[(len(oldest) - 1) // 2] if oldest else now
         self._looked += 1
 
     def crowded(self, state: WorkerState, blocks: int, now: float) -> bool:
         """Whether `blocks` more would push out blocks that are much younger than what others keep."""
         if self._began_at is None:
             return False
-        return (now - self._gives_up(state, blocks)) * YOUNGER < now - self._oldest_at
+        return (now - self._gives_up(state, blocks)) * YOUNGER < now - self._half_keep_since
 
     def weigh(
         self, candidates: Candidates, states: Sequence[WorkerState], prompt: Prompt, price: float, now: float

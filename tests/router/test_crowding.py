@@ -105,3 +105,19 @@ def test_what_was_warmed_is_no_older_than_its_warming() -> None:
         serve(router, at_home[number % 3], fleet, now=58.0 + number / 100)
     new = router.peek(at_home[3], fleet, 62.0)
     assert (new.worker, new.reason) == ("worker-0", "home")
+
+
+def test_one_worker_with_room_crowds_nobody_else() -> None:
+    """Just restarted, or larger than the others: its room is no reason to send it all that is new to the fleet."""
+    crowding, states = Crowding(), build_states(100, 100, 100, 1000)
+    for step in range(400):
+        use(crowding, states, step % 4, float(step))
+    assert not any(crowding.crowded(state, 10, 400.0) for state in states)
+
+
+def test_two_crowded_of_four_are_told_by_the_room_of_the_others() -> None:
+    """Half of the fleet keeps blocks of long ago."""
+    crowding, states = Crowding(), build_states(100, 100, 1000, 1000)
+    for step in range(400):
+        use(crowding, states, step % 2, float(step))
+    assert [crowding.crowded(state, 10, 400.0) for state in states] == [True, True, False, False]
