@@ -124,9 +124,11 @@ class RouterChooser:
         self._sent.pop(request.number, None)
 
     def joined(self, worker: int, now: float) -> None:  # noqa: ARG002
-        """All gateways see it at once."""
+        """All gateways see it at once, and know that it is empty, even where one of its name was there before."""
+        view = self._view(worker)
         for gateway in self._gateways:
-            gateway.fleet = FleetView((*gateway.fleet.workers, self._view(worker)))
+            gateway.router.forget(view.name)
+            gateway.fleet = FleetView((*gateway.fleet.workers, view))
 
     def left(self, worker: int, now: float) -> None:  # noqa: ARG002
         """All gateways see it at once."""

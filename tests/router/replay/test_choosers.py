@@ -128,6 +128,16 @@ def test_workers_that_come_and_go_are_seen_by_all_gateways():
         router.check_integrity()
 
 
+def test_a_worker_that_comes_again_is_known_to_be_empty():
+    """Nothing that was cached before it left is predicted; what is still in flight from then may end as it likes."""
+    churn = [Churn(7.0, 0, joins=False), Churn(7.5, 0, joins=True)]
+    chooser, (router,) = build_gateways(1, 0.0)
+    replay(build_busy_trace(60), chooser, SETTINGS, churn=churn)
+    stats = router.stats()
+    assert stats.predicted_cached_tokens == stats.reported_cached_tokens > 0
+    router.check_integrity()
+
+
 def test_gateways_look_in_turn():
     """Two gateways that look every second: one of them every half second, and the other's picture is old."""
     chooser = router_chooser("homing", SETTINGS, gateways=2, news_delay_seconds=None, probe_seconds=1.0)
