@@ -131,6 +131,12 @@ def test_two_workers_on_one_point_survive_each_other(monkeypatch: pytest.MonkeyP
     assert both.without_worker("a").without_worker("b").home(b"key") is None
 
 
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_of_two_on_one_point_the_greater_name_owns_it(names: tuple[str, str]) -> None:
+    """In whatever order they came: replicas agree."""
+    assert Ring(dict.fromkeys(names, 1), laid_out=lambda *_: [7]).home(b"key") == "b"
+
+
 def test_a_light_worker_still_gets_its_keys() -> None:
     """B-18: weights 200, 200 and 1 leave the third between 0.05 % and 2 % of the keys."""
     ring = Ring({"heavy-1": 200, "heavy-2": 200, "light": 1}, points=40)

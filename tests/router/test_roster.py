@@ -120,6 +120,33 @@ def test_the_ring_follows_although_nothing_else_changes() -> None:
     assert len(members.roster_of(fleet, now=1.3).ring) == 3
 
 
+def test_later_changes_are_gathered_as_the_first_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each burst by itself; between them nothing is built."""
+    members, built = Members(points_per_worker=16, gather_seconds=0.2), count_rings(monkeypatch)
+    members.roster_of(build_fleet(1), now=0.0)
+    for burst, start in enumerate((10.0, 20.0, 30.0), 1):
+        for joined in range(5):
+            fleet = build_fleet(1 + 5 * burst + joined)
+            assert len(members.roster_of(fleet, now=start + joined / 100).ring) < 1 + 5 * burst
+        roster = members.roster_of(fleet, now=start + 0.2)
+        assert len(roster.ring) == 5 + 5 * burst
+        assert members.roster_of(fleet, now=start + 5.0) is roster
+    assert built == [1, 10, 15, 20]
+
+
+def test_who_is_forgotten_is_not_absent() -> None:
+    """It is told once, and takes no memory from then on."""
+    members = Members(points_per_worker=16)
+    members.roster_of(build_fleet(3), now=0.0)
+    members.roster_of(build_fleet(1), now=1.0)
+    members.long_absent(1.0, 60.0)
+    gone = members.long_absent(100.0, 60.0)
+    assert len(gone) == 2
+    for name in gone:
+        members.forget(name)
+    assert members.long_absent(200.0, 60.0) == []
+
+
 def test_the_first_ring_is_not_waited_for() -> None:
     """A gateway that has just started has homes at once."""
     assert len(Members(points_per_worker=16, gather_seconds=0.2).roster_of(build_fleet(3), now=0.0).ring) == 3

@@ -100,6 +100,16 @@ async def test_a_worker_that_does_not_take_it_is_left_alone(script, reason, most
         assert running.gateway.prewarmer.describe("new")["prompts"] == 0
 
 
+async def test_a_prompt_is_kept_with_what_its_home_depends_on_and_only_while_the_gateway_runs():
+    """The session as the caller named it, the tenant; when the gateway has ended, nothing."""
+    async with scripted_worker() as worker:
+        async with running_gateway(worker, policy="session") as running:
+            await ask_all(running, 1, session_id="s1")
+            (kept,) = running.gateway.prewarmer.store
+            assert (kept.session, kept.tenant, kept.policy, kept.model) == ("s1", "acme", None, "m")
+        assert len(running.gateway.prewarmer.store) == 0
+
+
 @pytest.mark.parametrize("how", ["off", "tenant off", "batch", "image", "nothing asked"])
 async def test_what_may_not_be_kept_is_not(how):
     """The global switch, the tenant's, batches, of which placement knows the first prompt only, and images."""
