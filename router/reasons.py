@@ -19,6 +19,9 @@ from router.policy import (
 _NAMED_AT_MOST = 4
 """More workers than this are counted and not named."""
 
+_SHOWN_SECONDS = 0.0005
+"""Less than this is 0.000 s in words."""
+
 _COUNTS_REQUESTS = frozenset({"chwbl", "least_loaded"})
 """Policies whose score is requests in flight; that of the others, where there is any, is in seconds."""
 
@@ -54,13 +57,20 @@ def _left_for_cache(placement: Placement) -> str:
 
 def _left_for_load(placement: Placement) -> str:
     winner, home = _named(placement, placement.worker), _named(placement, placement.home)
-    return f"at the home, {home.worker}, {_busy(placement, home)}; {_how_much_better(placement, winner, home)}"
+    return f"at the home, {home.worker}, {_busy(placement, winner, home)}; {_how_much_better(placement, winner, home)}"
 
 
-def _busy(placement: Placement, home: Candidate) -> str:
+def _busy(placement: Placement, winner: Candidate, home: Candidate) -> str:
+    """What is worse at the home: the first of what its score is made of."""
     if placement.policy in _COUNTS_REQUESTS:
         return f"there are {home.score:.0f} requests in flight"
-    return f"it would wait {home.wait_seconds:.3f} s"
+    if home.wait_seconds > winner.wait_seconds + _SHOWN_SECONDS:
+        return f"it would wait {home.wait_seconds:.3f} s"
+    if home.own_seconds > winner.own_seconds + _SHOWN_SECONDS:
+        return f"its prefill would take {home.own_seconds:.3f} s"
+    if home.decode_seconds > winner.decode_seconds + _SHOWN_SECONDS:
+        return f"it and the answers in progress would slow each other by {home.decode_seconds:.3f} s"
+    return "it would push out what is still in use"
 
 
 def _how_much_better(placement: Placement, winner: Candidate, home: Candidate) -> str:

@@ -55,6 +55,38 @@ def test_left_for_load() -> None:
     assert words.endswith("s better, more than the 0.125 s that keep it at home")
 
 
+def test_left_for_load_says_what_is_worse_at_the_home() -> None:
+    """Nobody waits there, but it is slow, or decodes much, or would push out what is in use."""
+    prompt = build_prompt(("p", 20))
+    home = build_router().peek(prompt, build_fleet(2), 0.0).home
+    slow = [WorkerView(view.name, prefill_tokens_per_second=900.0) for view in build_fleet(2).workers]
+    fleet = FleetView(tuple(view if view.name == home else WorkerView(view.name) for view in slow))
+    assert f"at the home, {home}, its prefill would take 1." in told(send(build_router(), prompt, fleet))
+
+    decoding, fleet = build_router(decode_weight=20.0, ring_slack_seconds=0.0), build_fleet(2)
+    decoding.finished(send(decoding, build_prompt(("q", 1)), fleet).request_id, 0.0, output_tokens=400)
+    for number in range(3):
+        placed = send(
+            decoding, build_prompt((f"r{number}", 3)), fleet, exclude=frozenset({"worker-0", "worker-1"} - {home})
+        )
+        decoding.first_token(placed.request_id, 1.0)
+    words = told(send(decoding, prompt, fleet, now=2.0))
+    assert f"at the home, {home}, it and the answers in progress would slow each other by " in words
+
+    crowded, fleet = build_router(), build_fleet(2, cache_blocks=60)
+    for number in range(60):
+        serve(
+            crowded,
+            build_prompt((f"x{number}", 20)),
+            fleet,
+            float(number),
+            exclude=frozenset({"worker-0", "worker-1"} - {home}),
+        )
+    assert f"at the home, {home}, it would push out what is still in use" in told(
+        send(crowded, prompt, fleet, now=61.0)
+    )
+
+
 def test_left_for_the_cache() -> None:
     """Who holds how much."""
     router, fleet, prompt = build_router(), build_fleet(4), build_prompt(("p", 100))
