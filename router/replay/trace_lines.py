@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -61,7 +62,12 @@ class Line(NamedTuple):
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """Every object of the file; blank lines are passed over. TraceError for what cannot be read."""
+    """Every object of the file; blank lines are passed over. TraceError for what cannot be read.
+
+    A trace is read several times over, which pipes and devices cannot be.
+    """
+    if os.path.exists(path) and not os.path.isfile(path):  # they never raise
+        raise TraceError(f"{path}: this is no file; write what comes from it to one first")
     try:
         with _opened(path) as lines:
             for number, text in enumerate(iter(lambda: lines.readline(MOST_LINE_BYTES), b""), 1):

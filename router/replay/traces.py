@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -50,7 +51,7 @@ def load_trace(path: Path | str) -> Trace:
     TraceError names the file, the line where there is one, and what is wrong.
     """
     path = Path(path)
-    if path.is_dir():
+    if os.path.isdir(path):  # it does not raise where a folder may not be entered
         path = trace_file(path)
     return _from_its_start(format_of(path).load(path))
 
@@ -66,7 +67,7 @@ def _from_its_start(trace: Trace) -> Trace:
 
 def is_recorded(path: Path) -> bool:
     """Whether the file there is a recording of the gateway; TraceError for one of no known format."""
-    return not path.is_dir() and format_of(path).load is load_recorded
+    return not os.path.isdir(path) and format_of(path).load is load_recorded
 
 
 def format_of(path: Path) -> Format:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -11,11 +13,21 @@ from router.replay.traces import TraceError, load_trace
 from tests.router.replay.trace_builders import range_row, session_rows, write_ragpulse, write_rows
 
 
-def test_a_line_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch):
-    """A device, a disk image: memory is not filled with it."""
+def test_a_line_without_an_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A disk image: memory is not filled with it."""
     monkeypatch.setattr(trace_lines, "MOST_LINE_BYTES", 2**16)
-    with pytest.raises(TraceError, match="/dev/zero, line 1: it is longer than 65536 bytes"):
-        load_trace("/dev/zero")
+    path = tmp_path / "image"
+    path.write_bytes(gzip.compress(bytes(2**20)))
+    with pytest.raises(TraceError, match="image, line 1: it is longer than 65536 bytes"):
+        load_trace(path)
+
+
+def test_a_pipe_and_a_device_are_no_traces(tmp_path: Path):
+    """Nobody waits for what never comes, or comes once."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(TraceError, match=f"{path}: this is no file"):
+            load_trace(path)
 
 
 @pytest.mark.parametrize(
