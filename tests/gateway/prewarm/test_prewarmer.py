@@ -110,6 +110,14 @@ async def test_a_prompt_is_kept_with_what_its_home_depends_on_and_only_while_the
         assert len(running.gateway.prewarmer.store) == 0
 
 
+async def test_prompts_grow_too_old_also_when_nobody_asks():
+    """They are kept for so long after they were last asked, not until the next request."""
+    async with scripted_worker() as worker, running_gateway(worker, prewarm=Prewarm(store_seconds=0.4)) as running:
+        await ask_all(running, 1)
+        assert len(running.gateway.prewarmer.store) == 1
+        await until(lambda: len(running.gateway.prewarmer.store) == 0)
+
+
 @pytest.mark.parametrize("how", ["off", "tenant off", "batch", "image", "nothing asked"])
 async def test_what_may_not_be_kept_is_not(how):
     """The global switch, the tenant's, batches, of which placement knows the first prompt only, and images."""
