@@ -70,10 +70,12 @@ class VirtualQueue:
         """Estimated seconds until a request that is sent now would begin to be prefilled."""
         if not self._entries:
             return 0.0
-        elapsed, total = max(0.0, now - self._began), self._total
+        elapsed, total = now - self._began, self._total
+        if elapsed < 0.0:
+            elapsed = 0.0
         for seconds, silent in self._entries.values():
             if elapsed < seconds:
-                return max(0.0, total - elapsed)
+                return total - elapsed if total > elapsed else 0.0
             total -= seconds
             if not silent:
                 break

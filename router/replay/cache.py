@@ -55,12 +55,12 @@ class PinnedCache:
         """Hold all of `chain` until it is unpinned; unpinned blocks go, the oldest first, where there are too many."""
         pins, idle = self._pins, self._idle
         for block in chain:
-            count = pins.get(block)
-            if count:
-                pins[block] = count + 1
+            if block in pins:
+                pins[block] += 1
             else:
                 pins[block] = 1
-                idle.pop(block, None)
+                if block in idle:
+                    del idle[block]
         self._evict()
 
     def unpin(self, chain: Sequence[bytes]) -> None:
@@ -86,5 +86,6 @@ class PinnedCache:
 
     def _evict(self) -> None:
         idle = self._idle
+        drop = idle.popitem
         for _ in range(min(len(idle), len(self) - self.capacity_blocks)):
-            idle.popitem(last=False)
+            drop(last=False)
