@@ -199,6 +199,9 @@ class Events:
             followed.ask_at = self._clock() + 60 * ASK_AGAIN_SECONDS
             followed.unusable = str(error)
             log.warning("KV events cannot be followed: %s", error, extra={"fields": {"worker": worker.name}})
+        except Exception as error:  # noqa: BLE001 - a page that nobody has thought of stops neither start nor asking
+            followed.ask_at = self._clock() + 60 * ASK_AGAIN_SECONDS
+            tell_fault(error)
         else:
             self._found(worker, followed.sources)
         finally:

@@ -119,7 +119,6 @@ class Inbox:
         self._woken = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._descriptor: int = socket.getsockopt(zmq.FD)
-        self._loop.add_reader(self._descriptor, self._woken.set)
 
     def send(self, frames: Sequence[bytes]) -> None:
         """Hand a message to ZMQ."""
@@ -131,15 +130,18 @@ class Inbox:
         while (frames := self._next()) is None:
             # The descriptor tells only of changes: it was looked at just now, so the next change sets the event.
             self._woken.clear()
-            async with asyncio.timeout_at(deadline):
-                await self._woken.wait()
+            # Watched only while somebody waits: it stays readable until then, and the loop would spin.
+            self._loop.add_reader(self._descriptor, self._woken.set)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._woken.wait()
+            finally:
+                self._loop.remove_reader(self._descriptor)
         return frames
 
     def close(self) -> None:
         """Forget what is unread."""
-        if not self._socket.closed:
-            self._loop.remove_reader(self._descriptor)
-            self._socket.close(linger=0)
+        self._socket.close(linger=0)
 
     def _next(self) -> list[bytes] | None:
         try:

@@ -14,6 +14,7 @@ from gateway.placement_settings import EventSettings
 
 WILDCARDS = frozenset(("*", "0.0.0.0", "::", ""))
 MAX_RANKS = 64
+_RANK_DIGITS = 5
 
 
 class SourceError(ValueError):
@@ -53,8 +54,8 @@ def vllm_sources(answer: Any, host: str) -> Sequence[Source]:
     if not isinstance(answer, dict) or len(answer) > MAX_RANKS:
         raise SourceError("/kv_event_sources is no object of ranks")
     published = {rank: config for rank, config in answer.items() if _publishes(config)}
-    endpoints = {config.get("endpoint") for config in published.values()}
-    shared = len(published) > 1 and len(endpoints) == 1
+    endpoints = [config.get("endpoint") for config in published.values()]
+    shared = len(endpoints) > 1 and all(each == endpoints[0] for each in endpoints)
     return [_vllm_source(rank, config, host, shared=shared) for rank, config in published.items()]
 
 
@@ -87,7 +88,7 @@ def _publishes(config: Any) -> bool:
 
 
 def _vllm_source(rank: str, config: Mapping[str, Any], host: str, *, shared: bool) -> Source:
-    if not rank.isdecimal() or int(rank) > 65535:
+    if not (rank.isdecimal() and len(rank) <= _RANK_DIGITS):
         raise SourceError("/kv_event_sources names a rank that is no number")
     number = int(rank)
     endpoint, replay = (_told(config.get(name), host) for name in ("endpoint", "replay_endpoint"))
@@ -141,4 +142,6 @@ def _shifted(endpoint: str, rank: int) -> str:
 
 
 def _tcp(host: str, port: int) -> str:
+    if not 0 < port < 65536:
+        raise SourceError("an endpoint of KV events has a port that is none: check ports and ranks")
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"

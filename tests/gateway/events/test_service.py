@@ -138,7 +138,8 @@ async def test_endpoints_may_be_configured_and_nobody_is_asked():
             assert not [path for _, path in worker.asked if "events" in path]
 
 
-@pytest.mark.parametrize("page", ["not json", 7, {"0": {"endpoint": "tcp://*:1", "publisher": 3}}])
+@pytest.mark.parametrize("page", ["not json", 7, {"0": {"endpoint": "tcp://*:1", "publisher": 3}},
+                                  {"0": {"endpoint": []}, "1": {"endpoint": []}}])  # fmt: skip
 async def test_a_page_that_makes_no_sense_leaves_belief(page):
     """And requests are answered all the same."""
     async with running_worker(pages={"/kv_event_sources": page}) as worker, following(worker) as run:

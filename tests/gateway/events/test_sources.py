@@ -76,7 +76,11 @@ def test_who_publishes_nothing_has_no_streams():
     assert sglang_sources({"kv_events": None}, HOST) == []
 
 
-@pytest.mark.parametrize("answer", [[], "x", {"0": 1}, {"x": build_vllm()}, {str(rank): {} for rank in range(100)}])
+@pytest.mark.parametrize(
+    "answer",
+    [[], "x", {"0": 1}, {"x": build_vllm()}, {str(rank): {} for rank in range(100)}, {"0" * 5000: build_vllm()},
+     {"0": build_vllm(["tcp"]), "1": build_vllm(["tcp"])}, {"7": build_vllm("tcp://*:65530"), "9": build_vllm("tcp://*:65530")}],
+)  # fmt: skip
 def test_what_is_no_such_answer_is_refused(answer):
     """Another page behind the path."""
     with pytest.raises(SourceError):
@@ -104,3 +108,13 @@ def test_the_configuration_may_name_any_endpoint():
     assert configured_sources(EventSettings(endpoint="ipc:///run/kv/ev.ipc"), HOST) == [
         Source("ipc:///run/kv/ev.ipc", None, "", 0)
     ]
+
+
+@pytest.mark.parametrize("port", [0, -5, 65_536, 10**30])
+def test_a_port_that_is_none_is_refused(port):
+    """A number at a worker's word, for the stream and for its replays; and one that ranks count up to."""
+    for more in ({"endpoint_port_base": port}, {"replay_endpoint_port_base": port}):
+        with pytest.raises(SourceError, match="port"):
+            sglang_sources(build_sglang(**more), HOST)
+    with pytest.raises(SourceError, match="port"):
+        sglang_sources(build_sglang(endpoint_port_base=65_535, dp_size=2), HOST)

@@ -181,6 +181,21 @@ async def test_a_replay_socket_that_nobody_answers_is_given_up_and_tried_again(m
                 assert followed.stream.follower.complete
 
 
+async def test_what_comes_while_nobody_reads_does_not_keep_the_loop_busy():
+    """A replay that is waited for in vain, and batches that wait for its end: the processor has nothing to do."""
+    with running_publisher() as publisher, zmq.Context() as context, context.socket(zmq.ROUTER) as deaf:
+        port = deaf.bind_to_random_port("tcp://127.0.0.1")
+        source = source_of(publisher)._replace(replay_endpoint=f"tcp://127.0.0.1:{port}")
+        async with following(source) as followed:
+            for number in range(20):
+                publisher.publish(build_stored(number))
+                await asyncio.sleep(0.02)
+            began = time.thread_time()
+            await asyncio.sleep(0.4)
+            assert time.thread_time() - began < 0.1
+            assert not followed.stream.caught_up.is_set()
+
+
 async def test_messages_that_are_no_batches_are_passed_over():
     """SGLang's load reports on the same topic, frames of another number."""
     with zmq.Context() as context, context.socket(zmq.PUB) as publisher:
