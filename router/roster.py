@@ -120,7 +120,8 @@ class Members:
         if len(position) != len(views):
             raise ValueError("two workers of one fleet have the same name; give each its own")
         states = [self.state(view.name) for view in views]
-        if any([state.configure(view) for view, state in zip(views, states, strict=True)]):
+        # Every one is configured, whatever the one before answered.
+        if [state for view, state in zip(views, states, strict=True) if state.configure(view)]:
             self.settle_rates()
         if self._absent_since:
             for name in position:

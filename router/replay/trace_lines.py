@@ -61,19 +61,20 @@ class Line(NamedTuple):
         return value
 
 
-def read_lines(path: Path) -> Iterator[Line]:
+def read_lines(path: Path, *, may_be_cut: bool = False) -> Iterator[Line]:
     """Every object of the file; blank lines are passed over. TraceError for what cannot be read.
 
-    A trace is read several times over, which pipes and devices cannot be.
+    A trace is read several times over, which pipes and devices cannot be. With `may_be_cut` a last line without its
+    end is left out: whoever wrote it was killed, or is still writing.
     """
     if os.path.exists(path) and not os.path.isfile(path):  # they never raise
         raise TraceError(f"{path}: this is no file; write what comes from it to one first")
     try:
         with _opened(path) as lines:
-            for number, text in enumerate(iter(lambda: lines.readline(MOST_LINE_BYTES), b""), 1):
+            for number, text in enumerate(_texts(lines, may_be_cut), 1):
                 if len(text) == MOST_LINE_BYTES:
                     raise TraceError(f"{path}, line {number}: it is longer than {MOST_LINE_BYTES} bytes")
-                if text.strip():
+                if text.strip() and not (may_be_cut and not text.endswith(b"\n")):
                     yield Line(path, number, _object(path, number, text))
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or f"the file is damaged ({error})"
@@ -86,6 +87,15 @@ def first_line(path: Path) -> Line:
     if line is None:
         raise TraceError(f"{path}: the file is empty")
     return line
+
+
+def _texts(lines: IO[bytes], may_be_cut: bool) -> Iterator[bytes]:
+    """The file's lines as they stand; a gzip stream that breaks off ends them where that is no fault."""
+    try:
+        yield from iter(lambda: lines.readline(MOST_LINE_BYTES), b"")
+    except EOFError:
+        if not may_be_cut:
+            raise
 
 
 def _opened(path: Path) -> IO[bytes]:

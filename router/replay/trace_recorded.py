@@ -90,7 +90,7 @@ def load_recorded(path: Path) -> Trace:
 
 def _read(path: Path) -> tuple[float, list[_Row]]:
     sample, chains, rows = 1.0, _Chains(), []
-    for line in read_lines(path):
+    for line in read_lines(path, may_be_cut=True):
         if "homing_recording" in line.row:
             if line.count_of("homing_recording") != FORMAT_VERSION:
                 raise line.error(f"only recordings of version {FORMAT_VERSION} can be read")

@@ -319,8 +319,19 @@ def test_a_recording_of_an_earlier_start_is_no_mistake(tmp_path, monkeypatch, ca
 
 
 def test_a_damaged_recording_says_so(tmp_path: Path):
-    """The file of a gateway that was cut off in the middle of a disk."""
+    """Something else was written into it."""
     path = write_recording(tmp_path / "r.jsonl", [build_served(build_chain(1, 2))])
-    path.write_bytes(path.read_bytes()[:-20])
+    path.write_bytes(path.read_bytes()[:-20] + b"\n")
     with pytest.raises(TraceError, match=r"r\.jsonl, line 2: this is no JSON"):
         load_trace(path)
+
+
+@pytest.mark.parametrize("name", ["r.jsonl", "r.jsonl.gz"])
+def test_a_recording_whose_gateway_was_killed_is_read_up_to_its_last_whole_line(tmp_path: Path, name: str):
+    """The file ends in the middle of a write."""
+    served = [build_served(build_chain(number, number + 100)) for number in range(1, 4)]
+    plain = write_recording(tmp_path / "r.jsonl", served).read_bytes()
+    head, *lines = plain.splitlines(keepends=True)
+    pack = gzip.compress if name.endswith(".gz") else bytes
+    (tmp_path / name).write_bytes(pack(head + lines[0] + lines[1]) + pack(lines[2])[:-40])
+    assert len(load_trace(tmp_path / name).requests) == 2
