@@ -13,6 +13,11 @@ WINDOW_OBSERVATIONS = 48
 RELEARN_EVERY = 8
 """The line is fitted again after this many observations; before the first fit the configured one stands."""
 
+MOST_OUTPUT_TOKENS = 65_536
+"""Longer than any answer. One worker that counts wrongly must not make all answers look endless: decoding would then
+weigh more than every cache.
+"""
+
 _BLEND = 0.5
 
 
@@ -116,11 +121,12 @@ class OutputLengths:
         self._most_tenants = most_tenants
 
     def observe(self, tenant: str, tokens: int) -> None:
-        """One answer ended after `tokens` output tokens."""
-        self._everyone.observe(max(1, tokens))
+        """One answer ended after `tokens` output tokens; what no answer has is a worker's mistake, and cut."""
+        tokens = min(MOST_OUTPUT_TOKENS, max(1, tokens))
+        self._everyone.observe(tokens)
         mean = self._tenants.setdefault(tenant, RunningMean())
         self._tenants.move_to_end(tenant)
-        mean.observe(max(1, tokens))
+        mean.observe(tokens)
         while len(self._tenants) > self._most_tenants:
             self._tenants.popitem(last=False)
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from router.learning import RELEARN_EVERY, OutputLengths, RobustLine, RunningMean
+from router.learning import MOST_OUTPUT_TOKENS, RELEARN_EVERY, OutputLengths, RobustLine, RunningMean
 from router.rates import (
     DECODE_SECONDS_PER_CONTEXT_TOKEN,
     PREFILL_BOUNDS,
@@ -224,6 +224,14 @@ def test_output_lengths_are_per_tenant_and_bounded_by_what_was_asked() -> None:
     assert outputs.expect("short") == pytest.approx(10)
     assert outputs.expect("new") == pytest.approx(505, rel=0.2)
     assert outputs.expect("long", max_tokens=50) == 50
+
+
+def test_a_worker_that_counts_wrongly_does_not_make_all_answers_endless() -> None:
+    """One answer in eight is said to have had a thousand million tokens."""
+    outputs = OutputLengths()
+    for number in range(4000):
+        outputs.observe("a", 10**9 if number % 8 == 0 else 50)
+    assert 50 < outputs.expect("a") <= 2 * MOST_OUTPUT_TOKENS / 8
 
 
 def test_tenants_do_not_fill_the_memory() -> None:

@@ -313,8 +313,14 @@ class RouterMachine(RuleBasedStateMachine):
     @rule(request=ids, talk=st.integers(0, 4), blocks=st.integers(0, 9), policy=st.sampled_from([*POLICIES]))
     def place(self, request: str, talk: int, blocks: int, policy: str) -> None:
         prompt = build_prompt(("system", 2), (f"talk-{talk}", blocks))
-        told = self.router.peek(prompt, self.fleet, self.now, request_id=request)
+        told, again = [
+            self.router.peek(prompt, self.fleet, self.now, request_id=request, policy=policy, session=request)
+            for _ in range(2)
+        ]
+        retried = self.router._flights.holds(request)
         placement = self.router.place(prompt, self.fleet, self.now, request_id=request, policy=policy, session=request)
+        assert told == again
+        assert retried or told == placement
         admissible = {view.name for view in self.fleet.workers if view.admissible}
         assert placement.worker in admissible or (placement.worker is None and not admissible)
         assert 0 <= placement.predicted_cached_tokens < prompt.tokens
