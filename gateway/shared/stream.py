@@ -16,7 +16,7 @@ from gateway.shared.chain_book import ChainBook
 from gateway.shared.link import Entry, id_seconds
 from gateway.shared.outbox import Outbox, Parcel
 from gateway.shared.peers import Heard, KnownWorker, Peers
-from gateway.shared.wire import Batch, Ended, NotOurs, Placed, pack, sequence_of, unpack
+from gateway.shared.wire import MOST_EPOCH, Batch, Ended, NotOurs, Placed, pack, sequence_of, unpack
 from router.core import NEWS_ENDED, NEWS_FIRST_TOKEN, NEWS_PLACED
 from router.router import Router
 
@@ -203,7 +203,7 @@ class Stream:
         book = self._book
         old = self._clock() - self._epoch_began > EPOCH_SECONDS and len(book) > 0
         due = self._flushed or book.full or old or self._epoch_bytes > self._stream_bytes / 3
-        return book.epoch + due
+        return min(MOST_EPOCH, book.epoch + due)
 
     def _measure(self, batch: Batch, value_bytes: int, now: float) -> None:
         size = value_bytes + ENTRY_OVERHEAD_BYTES

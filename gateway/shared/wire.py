@@ -32,6 +32,7 @@ SEAL_BYTES: Final = 16
 BATCH_BYTES: Final = 256 * 1024
 """A longer value is no batch of ours."""
 MODELS_PER_BATCH: Final = 0xFF
+MOST_EPOCH: Final = 0xFFFFFFFF
 ROOM_BYTES: Final = BATCH_BYTES // 4
 """A batch is full with so much; the item that filled it may go beyond."""
 BLOCKS_PER_PLACEMENT: Final = (BATCH_BYTES - ROOM_BYTES - 4096) // BLOCK_BYTES

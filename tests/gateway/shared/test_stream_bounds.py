@@ -132,3 +132,13 @@ def test_own_news_that_somebody_changed_is_not_taken_for_ones_own():
     assert len(one.stream._book) == 0
     one.stream.hear(Entry(b"2-0", honest), late=False)
     assert len(one.stream._book) == 1
+
+
+def test_an_epoch_that_cannot_be_counted_on_ends_nothing():
+    """Where there is no secret, anybody may say that it is the last one: batches go out all the same."""
+    one = Replica([])
+    one.stream.hear(Entry(b"1-0", pack(build_batch(epoch=0xFFFFFFFF), KEY)), late=False)
+    one.stream.has_entries(100)
+    one.stream.has_entries(0)
+    one.place("a", 1)
+    assert one.publish() > 0
