@@ -142,3 +142,15 @@ def test_an_epoch_that_cannot_be_counted_on_ends_nothing():
     one.stream.has_entries(0)
     one.place("a", 1)
     assert one.publish() > 0
+
+
+def test_an_epoch_is_turned_once_for_each_reason():
+    """Not with every batch from then on, which would tell every chain whole again."""
+    one = Replica([])
+    one.stream.has_entries(100)
+    one.stream.has_entries(0)
+    for number in range(6):
+        one.place(str(number), number)
+        one.publish()
+        one.listen()
+    assert one.stream._book.epoch == 1
