@@ -1,4 +1,4 @@
-"""A real redis-server of a test's own: on a free port, with nothing on disk, to be killed, frozen, and started again."""
+"""A real redis-server of a test's own: on a free port, with nothing on disk; to be killed, frozen, started again."""
 
 from __future__ import annotations
 
