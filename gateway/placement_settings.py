@@ -43,9 +43,7 @@ class EventSettings(Section, frozen=True):
     ] = None  # fmt: skip
     replay_endpoint: Annotated[
         Annotated[str, Meta(pattern=r"^(tcp|ipc)://.+")] | None,
-        Meta(
-            description="Where missed batches are repeated, beside `endpoint`; without it a gap costs the picture."
-        ),
+        Meta(description="Where missed batches are repeated, beside `endpoint`; without it a gap costs the picture."),
     ] = None
     topic: Annotated[str, Meta(description="Beginning of the topics to hear, beside `endpoint`.")] = ""
     ranks: Annotated[
