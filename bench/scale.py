@@ -74,7 +74,7 @@ def fill(router: Router, worker: str, blocks: int, chance: random.Random) -> Non
         new = chance.randrange(1, 12 if old else 60)
         talks = [*talks[-500:], [*chain, *fresh_chain(new)]]
         put += new
-        router.warming.believe(f"fill-{next(_IDS)}", prompt_of(talks[-1]), worker)
+        router.warming.believe(f"fill-{next(_IDS)}", prompt_of(talks[-1]), worker, float(put))
 
 
 def placement_microseconds(router: Router, fleet: FleetView, chain: list[bytes]) -> float:

@@ -83,6 +83,12 @@ def answered(process: GatewayProcess) -> list[tuple[int, int]]:
     return [(line["predicted_cached_tokens"], line["cached_tokens"]) for line in lines]
 
 
+def all_answered(process: GatewayProcess, count: int) -> list[tuple[int, int]] | None:
+    """The same, once the log has so many: its lines are written some at a time."""
+    pairs = answered(process)
+    return pairs if len(pairs) == count else None
+
+
 def cache_of(process: GatewayProcess, worker: str) -> str:
     """What /readyz says the worker's cache is: known, or believed and why."""
     return json.loads(get(f"{process.admin}/readyz")[1])["workers"][worker]["cache"]
@@ -131,8 +137,7 @@ def test_every_prediction_is_exact_before_and_after_a_worker_is_killed(tmp_path)
             wait_for(lambda: cache_of(process, "w0") == "known", seconds=10, what="its events to be followed")
             assert ask_many(process, 25, draw, settle) == {"w0", "w1"}
 
-        pairs = answered(process)
-        assert len(pairs) == 65
+        pairs = wait_for(lambda: all_answered(process, 65), seconds=10, what="the log's last line")
         assert [pair for pair in pairs if pair[0] != pair[1]] == []
         assert sum(reported > 0 for _, reported in pairs) > 10
         assert metric(process, f'prediction_error_blocks_count{{model="{MODEL}",source="known"}}') == 65
