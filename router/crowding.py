@@ -4,7 +4,8 @@ A ring gives a worker keys by chance, and sometimes more conversations than its 
 gone when it comes back, however idle the others are. What tells such a worker is the age of what it gives up: a fleet
 whose caches are equally used gives up blocks of like age; a crowded worker gives up blocks that are several times
 younger than what half of the fleet or more keeps for nothing. One worker with room, just restarted or larger than the
-others, crowds nobody: all would send it their new prompts at once, and wait for it.
+others, crowds nobody: all would send it their new prompts at once, and wait for it. Nor is a worker crowded before it
+has let go of as many blocks as it holds: whose cache has just filled up has only been used first.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Crowding:
 
     def crowded(self, state: WorkerState, blocks: int, now: float) -> bool:
         """Whether `blocks` more would push out blocks that are much younger than what others keep."""
-        if self._began_at is None:
+        directory = state.directory
+        if self._began_at is None or directory.evicted_blocks < directory.bound_blocks:
             return False
         return (now - self._gives_up(state, blocks)) * YOUNGER < now - self._half_keep_since
 
