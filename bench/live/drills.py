@@ -21,7 +21,7 @@ from pathlib import Path
 import uvloop
 
 from bench.live.drive import Answer, Driver, Load
-from bench.live.figures import Json, between, hit_rate, spread
+from bench.live.figures import Json, between, hit_rate, spread, write_json
 from bench.live.processes import Child, ChildFailed, end, fetch, free_ports, running, start, until_ready
 from bench.live.slices import Slice, conversation, replayed_hit_rate
 from bench.live.stage import Router, Stage, gateways, redis_command, redis_url, simulated_workers
@@ -253,16 +253,12 @@ async def run(options: argparse.Namespace) -> int:
             found[name] = figures_of(done, calm, timing, owed_to_size(part, name, done, timing))
             show(name, found[name])
     if options.json:
-        _write(Path(options.json), {"speed_up": options.speed_up, "drills": found})
+        write_json(Path(options.json), {"speed_up": options.speed_up, "drills": found})
     wrong = misses(found)
     print(
         "\n" + "\n".join(f"MISSED  {line}" for line in wrong) if wrong else "\nok: nothing failed, hit rates are back"
     )
     return 1 if wrong else 0
-
-
-def _write(path: Path, found: Json) -> None:
-    path.write_text(json.dumps(found, indent=2) + "\n")
 
 
 def main() -> None:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from bench.live.drive import Answer
 
 Json = dict[str, Any]
+
+
+def write_json(path: Path, found: Json) -> None:
+    """What `--json` asks for."""
+    path.write_text(json.dumps(found, indent=2) + "\n")
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

@@ -8,7 +8,6 @@ Exits with 1 when a bar on the chat slice is missed.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from pathlib import Path
 import uvloop
 
 from bench.live.drive import Driver, Load
-from bench.live.figures import Json, figures, table
+from bench.live.figures import Json, figures, table, write_json
 from bench.live.processes import ChildFailed
 from bench.live.slices import CONVERSATION_REQUESTS, Slice, agent_sessions, conversation, replayed
 from bench.live.stage import PEERS, Router, Stage, gateways, peer, shared_gateways, simulated_workers, worker_counts
@@ -121,12 +120,8 @@ async def run(options: argparse.Namespace) -> int:
             print(f"{title}: {len(part.trace.requests)} requests", file=sys.stderr, flush=True)
             slices[title] = await compare(stage, part, names)
     if options.json:
-        _write(Path(options.json), {"speed_up": options.speed_up, "slices": slices})
+        write_json(Path(options.json), {"speed_up": options.speed_up, "slices": slices})
     return report(slices, names)
-
-
-def _write(path: Path, figures_found: Json) -> None:
-    path.write_text(json.dumps(figures_found, indent=2) + "\n")
 
 
 def main() -> None:

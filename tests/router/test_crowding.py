@@ -63,6 +63,19 @@ def test_a_worker_that_turns_over_much_faster_is_crowded() -> None:
     assert (200.0 - states[0].directory.oldest_at) * YOUNGER < 200.0 - states[1].directory.oldest_at
 
 
+def test_nobody_is_crowded_before_its_cache_has_turned_over_once() -> None:
+    """Whose cache is the first to be full has only been used first; it is no reason to send others its prompts."""
+    crowding, states = Crowding(), build_states(100, 100)
+    use(crowding, states, 1, 0.0)
+    for step in range(200, 219):
+        use(crowding, states, 0, float(step))
+    assert 0 < states[0].directory.evicted_blocks < states[0].directory.bound_blocks
+    assert not crowding.crowded(states[0], 10, 219.0)
+    for step in range(219, 250):
+        use(crowding, states, 0, float(step))
+    assert crowding.crowded(states[0], 10, 250.0)
+
+
 def test_the_oldest_blocks_are_looked_for_now_and_then() -> None:
     """64 workers are not asked at every placement."""
     crowding, states = Crowding(), build_states(10, 1000)
