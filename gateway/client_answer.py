@@ -12,6 +12,8 @@ from typing import Final, cast
 from aiohttp import HttpVersion11
 from aiohttp.web import BaseRequest, StreamResponse
 
+from gateway.dialects.core import Dialect
+from gateway.dialects.openai import OPENAI
 from gateway.errors import GatewayError, Headers
 
 _STATUS_LINES: Final = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
@@ -43,7 +45,17 @@ class ClientAnswer:
     another answer may be given instead.
     """
 
-    __slots__ = ("_chunked", "_http_1_1", "_pending_head", "_request", "fields", "keep_alive", "started")
+    __slots__ = (
+        "_chunked",
+        "_http_1_1",
+        "_pending_head",
+        "_request",
+        "dialect",
+        "fields",
+        "keep_alive",
+        "request_id",
+        "started",
+    )
 
     def __init__(self, request: BaseRequest, *, keep_alive: bool) -> None:
         self._request = request
@@ -51,6 +63,9 @@ class ClientAnswer:
         self._chunked = False
         self._pending_head = b""
         self.keep_alive = keep_alive and request.keep_alive
+        self.dialect: Dialect = OPENAI
+        self.request_id = ""
+        """What the caller knows the request by, once it has one."""
         self.fields = b""
         """Header lines, each ended by CRLF, that every answer to this request carries."""
         self.started = False
@@ -85,10 +100,12 @@ class ClientAnswer:
         self.write(body, last=True)
 
     def error(self, error: GatewayError) -> None:
-        """An answer in the OpenAI error shape. A body that was not read to its end closes the connection."""
+        """An answer in the caller's own error shape. A body that was not read to its end closes the connection."""
         self._chunked = False
         self.keep_alive = self.keep_alive and self._request.content.is_eof()
-        self.whole(error.status, _JSON + header_lines(error.headers), error.openai_body())
+        dialect = self.dialect
+        body = dialect.error_body(error, self.request_id)
+        self.whole(dialect.error_status(error), _JSON + header_lines(error.headers), body)
 
     def abort(self) -> None:
         """Reset the connection, so that nobody takes what was sent for a complete answer."""

@@ -18,6 +18,7 @@ from gateway.bodies import BODY_SECONDS, read_body
 from gateway.client_answer import ClientAnswer
 from gateway.errors import ContextLengthExceeded, ModelNotFound
 from gateway.fleet import Fleet
+from gateway.limits.core import Admission, Unlimited
 from gateway.request_fields import expects_continue, forwarded_lines, request_id_of, session_of, wants_debug
 from gateway.tenants import Tenant, Tenants
 from gateway.wire import Call, Endpoint, forward_body, parse_call
@@ -51,6 +52,7 @@ class Proxy:
         body_limit_bytes: int,
         body_seconds: float = BODY_SECONDS,
         remember: Callable[[Job], None] | None = None,
+        admission: Admission | None = None,
     ) -> None:
         self._tenants = tenants
         self._prompts = prompts
@@ -61,12 +63,14 @@ class Proxy:
         self._body_limit_bytes = body_limit_bytes
         self._body_seconds = body_seconds
         self._remember = remember
+        self._admission: Admission = admission or Unlimited()
         self._ids = map(f"{os.urandom(6).hex()}-{{:x}}".format, itertools.count(1))
 
     async def handle(self, request: BaseRequest, endpoint: Endpoint, answer: ClientAnswer) -> None:
         """Answer one request; raises `GatewayError` when its caller is still to be told what is wrong."""
         with self._accounts.open(next(self._ids)) as bill:
             shown_id = bill.shown_id = request_id_of(request) or bill.request_id
+            answer.request_id = shown_id
             answer.fields = f"x-request-id: {shown_id}\r\n".encode("ascii")
             tenant = bill.tenant = self.identify(request)
             bill.stage("auth")
@@ -76,8 +80,11 @@ class Proxy:
             bill.stage("parse")
             self._check_model(tenant, call)
             bill.asked(call)
-            job = await self._prepare(request, tenant, call, bill, shown_id)
-            await self._attempts.run(job, answer, bill)
+            async with self._admission.admit(tenant, call, bill) as grant:
+                job = await self._prepare(request, tenant, call, bill, shown_id)
+                await grant.reserve(job.prompt.tokens, call.max_tokens)
+                answer.fields += grant.fields
+                await self._attempts.run(job, answer, bill)
             if bill.finished_well and self._remember is not None:
                 self._remember(job)
 

@@ -11,9 +11,8 @@ from gateway.body_framing import UntilCloseFraming
 from gateway.client_answer import ClientAnswer
 from gateway.errors import GatewayError, GatewayShutdown, UpstreamFailed, UpstreamTimedOut
 from gateway.response_head import ResponseHead
-from gateway.sse import EventTooLong, SseScanner
+from gateway.sse import EventTooLong
 from gateway.upstream_connection import Cause, Connection, UpstreamFault
-from gateway.wire import read_usage
 
 PASSED_ON: Final = frozenset((b"content-type", b"content-encoding", b"retry-after", b"retry-after-ms"))
 """Header fields of a worker's answer that reach the client; everything else is the worker's own business."""
@@ -77,7 +76,7 @@ class EventPassage:
         self._connection = connection
         self._answer = answer
         self._bill = bill
-        self._scanner = SseScanner(strip_usage=strip)
+        self._scanner = answer.dialect.scanner(strip_usage=strip)
         self._events = 0
         head = connection.answered_head
         answer.begin(head.status, passed_on(head) + _STREAM_FIELDS, None)
@@ -113,7 +112,7 @@ class EventPassage:
             return
         self._bill.broke(BROKEN_STREAM, error.code or error.type)
         self._answer.keep_alive = False
-        self._answer.write(error.in_band_event(), last=True)
+        self._answer.write(self._answer.dialect.in_band_event(error, self._answer.request_id), last=True)
 
     def _note_tokens(self, now: float) -> None:
         self._events = self._scanner.events
@@ -191,7 +190,7 @@ class PlainPassage:
         if body is not None and isinstance(self._connection.framing, UntilCloseFraming) and not _is_json(body):
             self._connection.fail(Cause.BROKE, "the connection ended within the answer")
             return
-        usage = read_usage(body) if body is not None and self._head.status == 200 else None
+        usage = self._answer.dialect.read_usage(body) if body is not None and self._head.status == 200 else None
         self._bill.answered(self._head.status, usage)
         self._answer.write(payload, last=True)
 

@@ -6,13 +6,15 @@ import asyncio
 import logging
 import traceback
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from aiohttp import HttpVersion10, HttpVersion11
 from aiohttp.web import BaseRequest, StreamResponse
 
 from gateway.client_answer import ClientAnswer
+from gateway.dialects.core import Dialect
+from gateway.dialects.openai import OPENAI
 from gateway.errors import GatewayError, MethodNotAllowed, UnknownPath, UnsupportedVersion
 from gateway.fleet import Fleet
 from gateway.http_server import HttpServer
@@ -26,9 +28,17 @@ LAST_WORDS_SECONDS: Final = 2.0
 
 _JSON: Final = b"content-type: application/json\r\n"
 
-Route = Callable[[BaseRequest, ClientAnswer], Awaitable[None]]
+Handle = Callable[[BaseRequest, ClientAnswer], Awaitable[None]]
 
 log: Final = logging.getLogger("homing.server")
+
+
+class Route(NamedTuple):
+    """What one path does: its method, who answers, and in which dialect."""
+
+    method: str
+    handle: Handle
+    dialect: Dialect = OPENAI
 
 
 class DataServer:
@@ -44,10 +54,10 @@ class DataServer:
         self._all_done.set()
         self._http = HttpServer(self._answer)
         self._listener: asyncio.Server | None = None
-        self._routes: dict[str, tuple[str, Route]] = {
-            Endpoint.CHAT.value: ("POST", self._chat),
-            Endpoint.COMPLETIONS.value: ("POST", self._completions),
-            "/v1/models": ("GET", self._models),
+        self._routes: dict[str, Route] = {
+            Endpoint.CHAT.value: Route("POST", self._chat),
+            Endpoint.COMPLETIONS.value: Route("POST", self._completions),
+            "/v1/models": Route("GET", self._models),
         }
 
     async def start(self, host: str, port: int) -> int:
@@ -103,7 +113,7 @@ class DataServer:
     async def _dispatch(self, request: BaseRequest, answer: ClientAnswer) -> None:
         """Run the route; whatever it raises becomes an answer, once."""
         try:
-            await self._route(request)(request, answer)
+            await self._route(request, answer)(request, answer)
         except GatewayError as error:
             self._refuse(answer, error)
         except ConnectionError:
@@ -120,17 +130,17 @@ class DataServer:
         else:
             answer.error(error)
 
-    def _route(self, request: BaseRequest) -> Route:
+    def _route(self, request: BaseRequest, answer: ClientAnswer) -> Handle:
         if request.version not in (HttpVersion10, HttpVersion11):
             raise UnsupportedVersion("Only HTTP/1.0 and HTTP/1.1 are spoken here.")
         # The raw target, not a parsed one: no dot segment, escape or absolute form can mean one of these paths.
         found = self._routes.get(request.raw_path.partition("?")[0])
         if found is None:
             raise UnknownPath(f"There is nothing here; there are {', '.join(self._routes)}.")
-        method, route = found
-        if request.method != method:
-            raise MethodNotAllowed(f"Use {method} here.", headers=(("allow", method),))
-        return route
+        answer.dialect = found.dialect
+        if request.method != found.method:
+            raise MethodNotAllowed(f"Use {found.method} here.", headers=(("allow", found.method),))
+        return found.handle
 
     async def _chat(self, request: BaseRequest, answer: ClientAnswer) -> None:
         await self._proxy.handle(request, Endpoint.CHAT, answer)

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from gateway.accounting import Accounts
 from gateway.client_answer import ClientAnswer
+from gateway.dialects.openai import OPENAI
 from gateway.metrics import Metrics
 from gateway.relay import relay
 from gateway.upstream import Timeouts, Upstream
@@ -26,6 +27,7 @@ class ReaderWhoCatchesUp:
     def __init__(self) -> None:
         self.body = b""
         self.keep_alive = self.started = True
+        self.dialect, self.request_id = OPENAI, "request"
         self._behind = True
 
     def begin(self, status: int, fields: bytes, length: int | None) -> None:
