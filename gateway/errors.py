@@ -145,6 +145,34 @@ class UnsupportedVersion(InvalidRequest):
     status = 505
 
 
+class RateLimited(GatewayError):
+    """The tenant takes more by the minute, or at a time, than its limits allow; `headers` say when to try again."""
+
+    situation = "over the tenant's requests or tokens a minute, or its concurrency; over its share of a full fleet"
+    status = 429
+    type = "rate_limit_error"
+    code = "rate_limit_exceeded"
+
+
+class QuotaSpent(GatewayError):
+    """The tenant's budget is spent; trying again before the next period is in vain."""
+
+    situation = "budget spent"
+    status = 429
+    type = "insufficient_quota"
+    code = "insufficient_quota"
+    retry_hint = DO_NOT_RETRY
+
+
+class LimitsUnavailable(GatewayError):
+    """Redis, which knows what the tenant took, is away, and the tenant's limits are set to let nobody by unseen."""
+
+    situation = "Redis away, for a tenant with `when_redis_is_away: closed`"
+    status = 503
+    code = "limits_unavailable"
+    retry_hint = (("retry-after", "1"),)
+
+
 class NoBackend(GatewayError):
     """No worker of this model is ready, or all are at their bound."""
 

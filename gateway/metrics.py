@@ -136,6 +136,22 @@ class Metrics:
     )
     upstream_retries_total = counter("Requests sent on to another worker before their first byte.", "reason")
 
+    # Limits
+    limit_rejections_total = counter(
+        "Requests over a limit: requests, tokens, concurrency, budget, output, share (of a full fleet), queue (waited in "
+        "vain), closed (Redis away); enforced false where they passed all the same.",
+        "tenant", "limit", "enforced",
+    )  # fmt: skip
+    tenant_budget_used_ratio = gauge("Share of the tenant's budget that is spent, as last known here.", "tenant")
+    limited_tenants = gauge(
+        "Tenants with limits that this gateway has seen, by where they are counted now: redis, local, open, closed.",
+        "mode",
+    )
+    queue_seconds = histogram(
+        "How long a request waited for room in a full fleet, whatever came of it.", "model", buckets=TTFT_BUCKETS
+    )
+    queued_requests = gauge("Requests that wait for room in a full fleet.", "model")
+
     # Prewarming: never counted as requests
     prewarmed_prompts_total = counter(
         "Prompts brought to a worker's cache before anybody asked, by how: pulled from another worker, or computed.",
