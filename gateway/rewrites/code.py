@@ -1,0 +1,132 @@
+"""Code in a completion prompt without its comments, blank lines or indentation. Pure; Pygments tells what is what.
+
+A prompt for code ends at the cursor, and the comment before it is often the very question. So from the last code
+before the cursor on nothing changes. Where a prompt has marks for filling in the middle, only what stands before the
+cursor is read: behind it a lexer would begin in the middle of a string as likely as not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Set
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from pygments.token import Comment, String, Token, _TokenType
+
+from gateway.rewrites.languages import lexer_of
+from router.normalise.edits import Edit
+
+MOST_CHARACTERS: Final = 256 * 1024
+"""Longer code is left as it is: a lexer takes about a second for a million characters."""
+
+_MARK: Final = re.compile(
+    r"(?P<prefix><\|?fim[_-]prefix\|?>|▁?<PRE>|\[PREFIX\]|<｜fim▁begin｜>)"
+    r"|<\|?fim[_-][a-z]+\|?>|▁?<(?:SUF|MID|EOT)>|\[(?:SUFFIX|MIDDLE)\]|<｜fim▁[a-z]+｜>"
+)
+"""What tells a model where the parts of a file are: StarCoder, Qwen, CodeLlama, Codestral, DeepSeek."""
+
+_KEPT_COMMENTS: Final = (Comment.Hashbang, Comment.Preproc, Comment.PreprocFile)
+_BLANK: Final = re.compile(r"^[ \t]*\r?\n", re.MULTILINE)
+_INDENT: Final = re.compile(r"^[ \t]+(?=\S)", re.MULTILINE)
+
+
+class _Stretch(NamedTuple):
+    """A comment or a string: `text[start:end]`."""
+
+    start: int
+    end: int
+
+
+class _Reading(NamedTuple):
+    """What a lexer found: comments that may go, what must not be looked into, and where the last code ends."""
+
+    comments: list[_Stretch]
+    closed: list[_Stretch]
+    code_end: int
+
+
+def clean_code(text: str, language: str, rules: Set[str]) -> list[Edit]:
+    """Edits of the rules `code_comments`, `code_blank_lines` and `code_indentation`, sorted and apart."""
+    start, end = _before_the_cursor(text)
+    if end - start > MOST_CHARACTERS:
+        return []
+    code = text[start:end]
+    reading = _read(code, language)
+    edits = _comments(code, reading) if "code_comments" in rules else []
+    if "code_blank_lines" in rules:
+        edits += _between(_BLANK, code, reading, edits, "code_blank_lines")
+    if "code_indentation" in rules:
+        edits += _between(_INDENT, code, reading, edits, "code_indentation")
+    return [edit._replace(start=edit.start + start, end=edit.end + start) for edit in sorted(edits)]
+
+
+def _before_the_cursor(text: str) -> tuple[int, int]:
+    """The part of the prompt that a lexer may begin with."""
+    first = _MARK.search(text)
+    if first is None:
+        return 0, len(text)
+    if first["prefix"] is None:
+        return 0, first.start()
+    second = _MARK.search(text, first.end())
+    return first.end(), second.start() if second else len(text)
+
+
+def _read(code: str, language: str) -> _Reading:
+    comments: list[_Stretch] = []
+    closed: list[_Stretch] = []
+    code_end = 0
+    for position, kind, value in lexer_of(language).get_tokens_unprocessed(code):
+        end = position + len(value)
+        if _is(kind, Comment) and not any(_is(kind, kept) for kept in _KEPT_COMMENTS):
+            _join(comments, _Stretch(position, end))
+        elif value.strip():
+            code_end = end
+        if _is_closed(kind):
+            _join(closed, _Stretch(position, end))
+    return _Reading(comments, closed, code_end)
+
+
+def _is_closed(kind: _TokenType) -> bool:
+    """Whether spaces and line ends within it are content: strings, comments, what the lexer could not read."""
+    return _is(kind, String) or _is(kind, Comment) or _is(kind, Token.Error)
+
+
+def _is(kind: _TokenType, of: _TokenType) -> bool:
+    """Whether it is this kind of token, or one below it."""
+    return kind[: len(of)] == of
+
+
+def _join(stretches: list[_Stretch], new: _Stretch) -> None:
+    if stretches and stretches[-1].end == new.start:
+        new = _Stretch(stretches.pop().start, new.end)
+    stretches.append(new)
+
+
+def _comments(code: str, reading: _Reading) -> list[Edit]:
+    return [_without(code, comment) for comment in reading.comments if comment.end <= reading.code_end]
+
+
+def _without(code: str, comment: _Stretch) -> Edit:
+    """The comment's line goes with it if nothing else stands there; a comment within a line leaves what parts words."""
+    start, end = comment.start, comment.start + len(code[comment.start : comment.end].rstrip("\r\n"))
+    while start and code[start - 1] in " \t":
+        start -= 1
+    line_ends = re.compile(r"[ \t]*(?:\r?\n|\Z)").match(code, end)
+    if line_ends is None:
+        if "\n" not in code[start:end]:
+            return Edit(start, end, " ", "code_comments")
+        end += len(code[end:]) - len(code[end:].lstrip(" \t"))
+        return Edit(start, end, "\n", "code_comments")
+    own_line = start == 0 or code[start - 1] == "\n"
+    return Edit(start, line_ends.end() if own_line else end, "", "code_comments")
+
+
+def _between(pattern: re.Pattern[str], code: str, reading: _Reading, before: list[Edit], rule: str) -> Iterator[Edit]:
+    """Matches in what is neither string nor comment nor edited already, and stands before the last line of code."""
+    last_line = code.rfind("\n", 0, reading.code_end) + 1
+    shut = sorted([*reading.closed, *(_Stretch(edit.start, edit.end) for edit in before)])
+    borders = [_Stretch(0, 0), *shut, _Stretch(last_line, last_line)]
+    for left, right in pairwise(borders):
+        for match in pattern.finditer(code, left.end, min(right.start, last_line)):
+            yield Edit(*match.span(), "", rule)
