@@ -169,7 +169,7 @@ class _Work:
 
 
 def _is_list(raw: msgspec.Raw | None) -> bool:
-    return raw is not None and memoryview(raw)[:1] == b"["
+    return raw is not None and bytes(memoryview(raw)[:1]) == b"["
 
 
 def _head(raw: msgspec.Raw) -> _Head | None:
