@@ -1,0 +1,58 @@
+"""What chat completions, completions and embeddings ask for, from the fields of their bodies to a prompt."""
+
+from __future__ import annotations
+
+from gateway.body_fields import Asked, Fields, check_messages, objects, optional, text_or_tokens
+from router.core import PromptSource
+
+
+def read_chat(fields: Fields) -> Asked:
+    """`messages`, with tools and whatever else reaches the template."""
+    max_tokens = optional(fields, "max_completion_tokens", int)
+    return Asked(
+        chat_source(fields),
+        max_tokens=max_tokens if max_tokens is not None else optional(fields, "max_tokens", int),
+        user=optional(fields, "user", str),
+    )
+
+
+def chat_source(fields: Fields) -> PromptSource:
+    """The prompt of a chat."""
+    messages = check_messages(fields)
+    tools = objects(fields, "tools")
+    asks = optional(fields, "add_generation_prompt", bool)
+    return PromptSource(
+        messages=messages,
+        tools=tools,
+        add_generation_prompt=asks is not False,
+        template_arguments=template_arguments(fields),
+    )
+
+
+def template_arguments(fields: Fields) -> dict[str, object]:
+    """vLLM's fields that go to the chat template as they are."""
+    arguments = dict(optional(fields, "chat_template_kwargs", dict) or {})
+    if (documents := optional(fields, "documents", list)) is not None:
+        arguments["documents"] = documents
+    return arguments
+
+
+def read_completion(fields: Fields) -> Asked:
+    """`prompt`, of which a batch is placed by its first."""
+    prompt, batch = text_or_tokens(fields, "prompt")
+    max_tokens = optional(fields, "max_completion_tokens", int)
+    return Asked(
+        PromptSource(prompt=prompt),
+        batch,
+        max_tokens=max_tokens if max_tokens is not None else optional(fields, "max_tokens", int),
+        user=optional(fields, "user", str),
+    )
+
+
+def read_embedding(fields: Fields) -> Asked:
+    """`input`, in a completion prompt's shapes; or vLLM's `messages`, for models that embed chats."""
+    user = optional(fields, "user", str)
+    if fields.get("input") is None and fields.get("messages") is not None:
+        return Asked(chat_source(fields), user=user)
+    text, batch = text_or_tokens(fields, "input")
+    return Asked(PromptSource(prompt=text), batch, user=user)
