@@ -71,7 +71,9 @@ class Gateway:
         self.metrics = Metrics(CollectorRegistry())
         self.fleet = Fleet(serving_facts(config.models))
         self.fleet.on_change(log_change)
-        self.tenants = Tenants(config.tenants, secrets.digests, secrets.salt_key)
+        self.tenants = Tenants(
+            config.tenants, secrets.digests, secrets.salt_key, expiries=secrets.expiries, revoked=secrets.revoked
+        )
         self.prompts = Prompts()
         self.sharing = self._sharing(secrets, clock)
         self.serving = Serving(

@@ -13,9 +13,11 @@ from gateway.config_source import Path, did_you_mean, json_path
 from gateway.discovery.static import listed_backends, static_backends
 from gateway.events.sources import SourceError, configured_sources
 from gateway.isolation import IsolationKind, parse_isolation
+from gateway.keys import ApiKey, read_keys, read_revoked
 from gateway.placement_settings import EventSettings, PolicySettings
+from gateway.policies import policy_settings
 from gateway.recording.files import is_recording, kept_paths
-from gateway.secrets import SecretError, check_salt_secret, read_key_digests, read_secret
+from gateway.secrets import SecretError, check_salt_secret, read_secret
 from gateway.settings import Config, Model, TenantSettings
 from gateway.shared.address import read_redis_url
 from gateway.worker_state import ANY_MODEL
@@ -38,13 +40,16 @@ class Secrets:
     """Every secret that the configuration refers to, as read at one moment. Never printed.
 
     `digests` are the key digests of each tenant, `salt_key` the salt secret in use, `worker_keys` the keys of workers
-    by their reference, `redis_url` where Redis is.
+    by their reference, `redis_url` where Redis is, `expiries` the Unix times at which keys end, by digest, `revoked`
+    the digests of revoked keys.
     """
 
     digests: dict[str, list[bytes]] = field(default_factory=dict, repr=False)
     salt_key: bytes | None = field(default=None, repr=False)
     worker_keys: dict[str, str] = field(default_factory=dict, repr=False)
     redis_url: str | None = field(default=None, repr=False)
+    expiries: dict[bytes, float] = field(default_factory=dict, repr=False)
+    revoked: frozenset[bytes] = field(default=frozenset(), repr=False)
 
 
 def find_mistakes(config: Config, environ: Mapping[str, str], secrets: Secrets) -> Iterator[Mistake]:
@@ -55,6 +60,7 @@ def find_mistakes(config: Config, environ: Mapping[str, str], secrets: Secrets) 
     yield from _workers(config, environ, secrets)
     yield from _tenants(config)
     yield from _keys(config, secrets)
+    yield from _revoked(config, secrets)
     yield from _record(config)
     yield from _redis(config, environ, secrets)
 
@@ -92,8 +98,7 @@ def _salt_secrets(config: Config, environ: Mapping[str, str], secrets: Secrets) 
 def _models(config: Config) -> Iterator[Mistake]:
     for name, model in config.models.items():
         place: Path = ("models", name)
-        plain = isinstance(model.policy, str)
-        yield from _policy(policy_settings(model).name, (*place, "policy") if plain else (*place, "policy", "name"))
+        yield from _policy(model.policy, (*place, "policy"))
         yield from _events(model, (*place, "events"))
         if model.tokenizer is not None and not tokenizer_path(model.tokenizer).exists():
             what = f"there is no {tokenizer_path(model.tokenizer)}"
@@ -114,13 +119,10 @@ def _events(model: Model, place: Path) -> Iterator[Mistake]:
             yield Mistake((*place, name), str(error), "tcp://*:PORT is each worker's own host")
 
 
-def policy_settings(model: Model) -> PolicySettings:
-    """A model's policy in its long form."""
-    return PolicySettings(name=model.policy) if isinstance(model.policy, str) else model.policy
-
-
-def _policy(name: str, place: Path) -> Iterator[Mistake]:
+def _policy(policy: str | PolicySettings, place: Path) -> Iterator[Mistake]:
+    name = policy_settings(policy).name
     if name not in POLICIES:
+        place = place if isinstance(policy, str) else (*place, "name")
         yield Mistake(place, f"unknown policy `{name}`", did_you_mean(name, POLICIES))
 
 
@@ -229,16 +231,33 @@ def _keys(config: Config, secrets: Secrets) -> Iterator[Mistake]:
     for name, tenant in config.tenants.items():
         if not tenant.keys and not tenant.open:
             yield Mistake(("tenants", name), "no key opens this tenant", f"`homing keys mint {name}` makes one")
-        digests = secrets.digests.setdefault(name, [])
-        for index, reference in enumerate(tenant.keys):
+        secrets.digests.setdefault(name, [])
+        for index, entry in enumerate(tenant.keys):
             place: Path = ("tenants", name, "keys", index)
             try:
-                found = list(read_key_digests(reference))
+                found = list(read_keys(entry))
             except SecretError as error:
                 yield Mistake(place, str(error))
                 continue
-            digests += found
-            for digest in found:
-                first = owners.setdefault(digest, place)
-                if first != place:
-                    yield Mistake(place, f"the same key stands at {json_path(first)}", "every key opens one tenant")
+            yield from _owned(found, name, place, owners, secrets)
+
+
+def _owned(
+    found: list[ApiKey], tenant: str, place: Path, owners: dict[bytes, Path], secrets: Secrets
+) -> Iterator[Mistake]:
+    """Take in one entry's keys; one that opens something already is a mistake."""
+    for key in found:
+        secrets.digests[tenant].append(key.digest)
+        if key.expires_at is not None:
+            secrets.expiries[key.digest] = key.expires_at
+        first = owners.setdefault(key.digest, place)
+        if first != place:
+            yield Mistake(place, f"the same key stands at {json_path(first)}", "every key opens one tenant")
+
+
+def _revoked(config: Config, secrets: Secrets) -> Iterator[Mistake]:
+    if config.revoked_keys is not None:
+        try:
+            secrets.revoked = read_revoked(config.revoked_keys)
+        except SecretError as error:
+            yield Mistake(("revoked_keys",), str(error), "it must be there, though it may be empty: touch makes it")

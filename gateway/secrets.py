@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hmac
-import re
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
@@ -13,8 +12,6 @@ SALT_LABEL = b"homing-salt/v1"
 LEAST_SALT_SECRET_BYTES = 32
 LEAST_DISTINCT_BYTES = 8
 EXAMPLE_MARKS = (b"example", b"changeme", b"change-me", b"change_me", b"replace-me", b"insecure", b"xxxxxxxx")
-
-_DIGEST = re.compile(r"sha256:([0-9a-fA-F]{64})")
 
 
 class SecretError(ValueError):
@@ -25,7 +22,7 @@ def read_secret(reference: str, environ: Mapping[str, str]) -> bytes:
     """The bytes behind `file:PATH` or `env:NAME`, without a final line end; `SecretError` if there are none."""
     kind, _, place = reference.partition(":")
     if kind == "file" and place:
-        found = _read_file(place)
+        found = read_file(place)
     elif kind == "env" and place:
         if place not in environ:
             raise SecretError(f"the environment variable {place} is not set")
@@ -75,29 +72,8 @@ def fingerprint(digest: bytes) -> str:
     return digest.hex()[:12]
 
 
-def read_key_digests(reference: str) -> Iterator[bytes]:
-    """The digests behind one entry of `keys`: `sha256:HEX`, or `file:PATH` with a key or `sha256:HEX` on each line.
-
-    Empty lines and lines that begin with `#` count for nothing. `SecretError` says what is wrong.
-    """
-    match = _DIGEST.fullmatch(reference)
-    if match is not None:
-        yield bytes.fromhex(match[1])
-        return
-    kind, _, place = reference.partition(":")
-    if kind == "sha256":
-        raise SecretError("sha256: is followed by 64 hex digits, as `homing keys hash` prints them")
-    if kind != "file" or not place:
-        raise SecretError("a key is given as sha256:HEX or file:PATH, never itself; `homing keys hash` makes the first")
-    lines = [line.strip() for line in _read_file(place).decode(errors="surrogateescape").splitlines()]
-    keys = [line for line in lines if line and not line.startswith("#")]
-    if not keys:
-        raise SecretError(f"{place} holds no key")
-    for key in keys:
-        yield from read_key_digests(key) if key.startswith("sha256:") else (key_digest(key),)
-
-
-def _read_file(place: str) -> bytes:
+def read_file(place: str) -> bytes:
+    """The file's bytes; `SecretError` with its path and the system's reason where there are none."""
     try:
         return Path(place).read_bytes()
     except OSError as error:

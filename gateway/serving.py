@@ -9,9 +9,10 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from gateway.config_checks import policy_settings, tokenizer_path
+from gateway.config_checks import tokenizer_path
 from gateway.errors import NoBackend
 from gateway.fleet import Change, ChangeKind, Fleet
+from gateway.policies import router_settings
 from gateway.prompts import Prompts, tokenizer_source
 from gateway.settings import Model
 from gateway.worker_state import ANY_MODEL, ServingFacts, Worker
@@ -54,6 +55,7 @@ class Serving:
     ) -> None:
         """`make_router` makes a model's router; `on_loaded` is told how its prompts are read: text, routing block."""
         self._models = models
+        self._policies: Mapping[str, RouterSettings] = {}
         self._make_router = make_router
         self._on_loaded = on_loaded
         self._fleet = fleet
@@ -92,8 +94,15 @@ class Serving:
         if found is None:
             settings = self._router_settings(base)
             found = self._make_router(base, settings) if self._make_router is not None else Router(settings)
+            found.configure(settings, self._policies)
             self._routers[base] = found
         return found
+
+    def configure(self, models: Mapping[str, Model], policies: Mapping[str, RouterSettings]) -> None:
+        """Take in the models' settings and the tenants' own policies by name; routers keep what they have learnt."""
+        self._models, self._policies = models, policies
+        for base, router in self._routers.items():
+            router.configure(self._router_settings(base), policies)
 
     async def prepare(self, model: str, source: PromptSource, *, salt: str | None, rules: FoldRules) -> Prompt:
         """Both chains of a prompt for a model or adapter that the fleet knows.
@@ -198,20 +207,6 @@ class Serving:
             self.expect(worker.name, worker.backend.weight)
         elif change.kind is ChangeKind.UP:
             self.reconsider(worker)
-
-
-def router_settings(model: Model | None) -> RouterSettings:
-    """The router's settings from a model's `policy`; what is not said keeps its measured default."""
-    if model is None:
-        return RouterSettings()
-    policy = policy_settings(model)
-    return RouterSettings(
-        policy=policy.name,
-        ring_slack_seconds=policy.ring_slack_seconds,
-        ring_patience_seconds=policy.ring_patience_seconds,
-        decode_weight=policy.decode_weight,
-        chwbl_factor=policy.chwbl_factor,
-    )
 
 
 def serving_facts(models: Mapping[str, Model]) -> dict[str, ServingFacts]:

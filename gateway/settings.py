@@ -8,6 +8,7 @@ from msgspec import Meta, field
 
 from gateway.placement_settings import EventSettings, PolicySettings
 from gateway.settings_base import Count, Port, Seconds, Section
+from gateway.tenant_settings import TenantSettings as TenantSettings
 
 
 class Listen(Section, frozen=True):
@@ -92,48 +93,6 @@ class Model(Section, frozen=True):
     ] = None
 
 
-class TenantSettings(Section, frozen=True):
-    """Who may ask, for which models, and whom it shares a cache with."""
-
-    keys: Annotated[
-        list[str],
-        Meta(description="API keys as sha256:HEX or file:PATH (keys or sha256: lines, one a line); two to rotate."),
-    ] = field(default_factory=list)
-    open: Annotated[
-        bool, Meta(description="Requests without a key are this tenant's; only while listening on loopback.")
-    ] = False
-    models: Annotated[list[str] | None, Meta(description="Models and adapters it may use; all by default.")] = None
-    isolation: Annotated[
-        str,
-        Meta(
-            description="Who shares its prefix cache: tenant (nobody else), group:NAME, key, user (per `user` field), "
-            "or shared (all shared tenants; their timing tells what others asked)."
-        ),
-    ] = "tenant"
-    fold: Annotated[
-        str | list[str],
-        Meta(description="What the routing key reads as equal: default, none, or a list of fold rules."),
-    ] = "default"
-    policy: Annotated[str | None, Meta(description="Overrides the model's policy for this tenant.")] = None
-    allow_debug_headers: Annotated[
-        bool, Meta(description="Lets it ask with `x-homing-debug: 1` which worker answered and why.")
-    ] = False
-    max_prompt_tokens: Annotated[
-        Count | None, Meta(description="Longest prompt in tokens; by default what the model takes.")
-    ] = None
-    prewarm: Annotated[
-        bool, Meta(description="Lets the gateway keep its recent prompts in memory, to warm workers' caches with them.")
-    ] = True
-    cache_partition: Annotated[
-        str | None,
-        Meta(
-            description="The share of a worker's cache that its requests use, by the name in the worker's "
-            "`--cache-partition`. Sent as `vllm_xargs.cache_partition`, which callers cannot set; a vLLM takes the key "
-            "and has no use for it."
-        ),
-    ] = None
-
-
 class Timeouts(Section, frozen=True):
     """How long each phase of a request may take. No total: a stream may last as long as it moves."""
 
@@ -147,6 +106,10 @@ class Timeouts(Section, frozen=True):
         Meta(description="The same for an answer that is not streamed, which a worker sends when it is complete."),
     ] = 600.0
     idle_seconds: Annotated[Seconds, Meta(description="Between two pieces of a worker's answer.")] = 30.0
+    queue_seconds: Annotated[
+        Annotated[float, Meta(ge=0)],
+        Meta(description="How long a request may wait for room when every worker has its max_in_flight; 0 refuses it."),
+    ] = 5.0
     drain_delay_seconds: Annotated[
         Annotated[float, Meta(ge=0)],
         Meta(description="After SIGTERM: how long to go on accepting while /readyz already says no."),
@@ -267,6 +230,10 @@ class Config(Section, frozen=True, kw_only=True):
         dict[str, Model], Meta(min_length=1, description="Models by the name that workers list and clients ask for.")
     ]
     tenants: Annotated[dict[str, TenantSettings], Meta(min_length=1, description="Tenants by name.")]
+    revoked_keys: Annotated[
+        str | None,
+        Meta(description="file:PATH of the list that `homing keys revoke` adds to; heeded within seconds."),
+    ] = None
     salt_secrets: Annotated[
         dict[str, str],
         Meta(

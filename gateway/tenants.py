@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hmac
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
 
 from gateway.errors import InvalidApiKey, InvalidRequest, IsolationUnavailable
 from gateway.isolation import SHARED, Isolation, IsolationKind, parse_isolation
+from gateway.limit_settings import PRIORITY_FACTORS, TenantBudget, TenantLimits
+from gateway.policies import policy_name
 from gateway.secrets import derive_salt, fingerprint, key_digest, length_prefixed
-from gateway.settings import TenantSettings
+from gateway.tenant_settings import TenantSettings
 from router.normalise import FoldRules, fold_rules
 
 
@@ -18,7 +25,8 @@ class Tenant:
 
     `models` None means all. `key_fingerprint` is for logs ('' without a key). `debug_headers` allows asking which
     worker answered. `max_prompt_tokens` None means what the model takes. `cache_partition` is the share of the
-    workers' caches that pays for its requests. `prewarm` lets its recent prompts be kept in memory.
+    workers' caches that pays for its requests. `prewarm` lets its recent prompts be kept in memory. `weight` is its
+    share when every worker is full, its priority included.
     """
 
     name: str
@@ -29,6 +37,9 @@ class Tenant:
     max_prompt_tokens: int | None = None
     cache_partition: str | None = None
     prewarm: bool = True
+    limits: TenantLimits | None = None
+    budget: TenantBudget | None = None
+    weight: float = 1.0
     isolation: Isolation = SHARED
     key_fingerprint: str = ""
     key_digest: bytes = field(default=b"", repr=False)
@@ -80,21 +91,44 @@ def build_tenant(name: str, settings: TenantSettings, salt_key: bytes | None) ->
         name=name,
         models=None if settings.models is None else frozenset(settings.models),
         fold=fold_rules(settings.fold),
-        policy=settings.policy,
+        policy=policy_name(name, settings),
         debug_headers=settings.allow_debug_headers,
         max_prompt_tokens=settings.max_prompt_tokens,
         cache_partition=settings.cache_partition,
         prewarm=settings.prewarm,
+        limits=settings.limits,
+        budget=settings.budget,
+        weight=settings.weight * PRIORITY_FACTORS[settings.priority],
         isolation=parse_isolation(settings.isolation),
         salt_key=salt_key,
     )
 
 
-class Tenants:
-    """All tenants, found by the digest of a key.
+class _Opened(NamedTuple):
+    """What a key opens, and until when (Unix seconds)."""
 
-    The look-up is an ordinary dict over SHA-256 digests. It need not take constant time: a caller cannot choose the
-    digest its guess has, so how long a wrong one takes says nothing about the digests, let alone the keys.
+    tenant: Tenant
+    expires_at: float
+
+
+_NOBODY: Final = _Opened(Tenant("", key_digest=bytes(32)), -math.inf)
+"""What a key is compared with that opens nothing."""
+
+
+class _Book(NamedTuple):
+    """All tenants at one moment, never changed: a request sees one book or the next, never half of each."""
+
+    by_name: Mapping[str, Tenant]
+    by_digest: Mapping[bytes, _Opened]
+    open: Tenant | None
+
+
+class Tenants:
+    """All tenants, found by the digest of a key, and replaced as a whole while requests come.
+
+    A key is looked up by its SHA-256 and compared in constant time with what was found, or with nobody's: an unknown
+    key and a wrong one take the same way. A caller cannot choose the digest that a guess has, so that how long the
+    look-up itself takes says nothing about digests, let alone keys.
     """
 
     def __init__(
@@ -102,24 +136,46 @@ class Tenants:
         settings: Mapping[str, TenantSettings],
         digests: Mapping[str, Sequence[bytes]],
         salt_key: bytes | None,
+        *,
+        expiries: Mapping[bytes, float] | None = None,
+        revoked: AbstractSet[bytes] = frozenset(),
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        """`digests` are the key digests of each tenant, `salt_key` the current salt secret."""
-        self._by_name = {name: build_tenant(name, each, salt_key) for name, each in settings.items()}
-        self._by_digest = {
-            digest: replace(self._by_name[name], key_digest=digest, key_fingerprint=fingerprint(digest))
-            for name, owned in digests.items()
-            for digest in owned
-        }
-        self._open = next((self._by_name[name] for name, each in settings.items() if each.open), None)
+        """`digests` are the key digests of each tenant, `salt_key` the current salt secret, `expiries` when keys end
+        and `clock` the time, in Unix seconds.
+        """
+        self._clock = clock
+        self._revoked = revoked
+        self._book = _read_book(settings, digests, salt_key, expiries or {})
+
+    def become(
+        self,
+        settings: Mapping[str, TenantSettings],
+        digests: Mapping[str, Sequence[bytes]],
+        salt_key: bytes | None,
+        *,
+        expiries: Mapping[bytes, float],
+        revoked: AbstractSet[bytes],
+    ) -> None:
+        """Other tenants from the next request on; those under way end as they began."""
+        book = _read_book(settings, digests, salt_key, expiries)
+        self._revoked, self._book = revoked, book
+
+    def revoke(self, digests: AbstractSet[bytes]) -> None:
+        """These keys, and no others, are revoked from the next request on."""
+        self._revoked = digests
 
     @property
     def names(self) -> tuple[str, ...]:
         """All tenants, in the order of the configuration."""
-        return tuple(self._by_name)
+        return tuple(self._book.by_name)
 
-    def named(self, name: str) -> Tenant | None:
-        """The tenant of that name, as if opened without a key: for the operator's own tools."""
-        return self._by_name.get(name)
+    def named(self, name: str, key_fingerprint: str | None = None) -> Tenant | None:
+        """The tenant of that name for the operator's own tools: as its key with that fingerprint opens it, or none."""
+        if key_fingerprint is None:
+            return self._book.by_name.get(name)
+        tenants = (opened.tenant for opened in self._book.by_digest.values())
+        return next((each for each in tenants if (each.name, each.key_fingerprint) == (name, key_fingerprint)), None)
 
     def identify(self, authorization: str | None, api_key: str | None) -> Tenant:
         """Whose key stands in `Authorization: Bearer KEY`, else in `x-api-key`.
@@ -127,13 +183,37 @@ class Tenants:
         A missing key opens the open tenant, if there is one. When that is the only way in, any key does, since SDKs
         insist on sending one. Otherwise raises `InvalidApiKey`, with the same words for every reason.
         """
-        key = _bearer(authorization) or api_key
-        tenant = self._by_digest.get(key_digest(key)) if key else None
-        if tenant is not None:
+        book, key = self._book, _bearer(authorization) or api_key
+        if key and (tenant := self._opened_by(key, book)) is not None:
             return tenant
-        if self._open is not None and (not self._by_digest or (authorization is None and not api_key)):
-            return self._open
+        if book.open is not None and (not book.by_digest or (authorization is None and not api_key)):
+            return book.open
         raise InvalidApiKey("no valid API key: send `Authorization: Bearer KEY` or `x-api-key: KEY`")
+
+    def _opened_by(self, key: str, book: _Book) -> Tenant | None:
+        digest = key_digest(key)
+        opened = book.by_digest.get(digest, _NOBODY)
+        same = hmac.compare_digest(opened.tenant.key_digest, digest)
+        in_time = self._clock() < opened.expires_at
+        return opened.tenant if same and in_time and digest not in self._revoked else None
+
+
+def _read_book(
+    settings: Mapping[str, TenantSettings],
+    digests: Mapping[str, Sequence[bytes]],
+    salt_key: bytes | None,
+    expiries: Mapping[bytes, float],
+) -> _Book:
+    by_name = {name: build_tenant(name, each, salt_key) for name, each in settings.items()}
+    by_digest = {
+        digest: _Opened(
+            replace(by_name[name], key_digest=digest, key_fingerprint=fingerprint(digest)),
+            expiries.get(digest, math.inf),
+        )
+        for name, owned in digests.items()
+        for digest in owned
+    }
+    return _Book(by_name, by_digest, next((by_name[name] for name, each in settings.items() if each.open), None))
 
 
 def _bearer(authorization: str | None) -> str | None:

@@ -6,8 +6,7 @@ once, by `finished` or `cancelled`; what is never ended is given up by age. Ids 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from difflib import get_close_matches
+from collections.abc import Callable, Mapping
 
 from router.apart import load_factor
 from router.belief import Report
@@ -16,7 +15,7 @@ from router.decision import Ask, Traffic, decide, hot_share
 from router.flights import Flights
 from router.homes import Work
 from router.knowledge import Knowledge
-from router.policy import POLICIES, Policy
+from router.menu import Menu
 from router.roster import Members
 from router.settings import RouterSettings
 from router.statistics import PredictionError, RouterStatistics, Tally, worker_statistics
@@ -42,8 +41,7 @@ class Router:
         self.settings = settings or RouterSettings()
         self._tell = tell
         self.apart_from = 0
-        self._policies: dict[str, Policy] = {name: policy() for name, policy in POLICIES.items()}
-        self._policy(self.settings.policy)
+        self._menu = Menu(self.settings)
         self._members = Members(self.settings.points_per_worker, self.settings.ring_gather_seconds)
         self._flights = Flights(self._members, self.settings)
         self._traffic = Traffic(self.settings)
@@ -73,7 +71,7 @@ class Router:
         ValueError for an unknown policy, or for two workers of one name.
         """
         ask = Ask(prompt, request_id, tenant, policy or self.settings.policy, session, max_tokens, exclude)
-        self._policy(ask.policy)
+        self._menu.policy(ask.policy)
         retried = self._withdraw(request_id, now)
         placement = self._decide(ask, fleet, now)
         self._tally.placed(placement)
@@ -186,7 +184,12 @@ class Router:
         Empty when nobody is on the ring, and for policies that do not go by it.
         """
         ask = Ask(prompt, "", tenant, policy or self.settings.policy, session, None, frozenset())
-        return self.warming.homes_of(ask, self._policy(ask.policy), fleet, now)
+        return self.warming.homes_of(ask, self._menu.policy(ask.policy), fleet, now)
+
+    def configure(self, settings: RouterSettings, named: Mapping[str, RouterSettings]) -> None:
+        """Place by other numbers, and by `named` ones where they are asked for; bounds and what was learnt stay."""
+        self._menu.configure(settings, named)
+        self.settings = settings
 
     def expect(self, worker: str, weight: int) -> None:
         """A worker will join: prepare for it, so that its joining costs the next placement little."""
@@ -223,17 +226,10 @@ class Router:
         for state in self._members.states.values():
             state.check_integrity()
 
-    def _policy(self, name: str) -> Policy:
-        policy = self._policies.get(name)
-        if policy is None:
-            near = get_close_matches(name, self._policies, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(self._policies)}"
-            raise ValueError(f"no placement policy is called {name!r}{hint}")
-        return policy
-
     def _decide(self, ask: Ask, fleet: FleetView, now: float) -> Placement:
-        policy, roster = self._policy(ask.policy), self._members.roster_of(fleet, now)
-        return decide(ask, policy, roster, self._traffic, self.settings, now, self.apart_from)
+        policy, roster = self._menu.policy(ask.policy), self._members.roster_of(fleet, now)
+        settings = self._menu.settings(ask.policy)
+        return decide(ask, policy, roster, self._traffic, settings, now, self.apart_from)
 
     def _withdraw(self, request_id: str, now: float) -> bool:
         flight = self._flights.leave(request_id, now)

@@ -71,7 +71,9 @@ def _explainer(config_path: Path | None, tenant_name: str | None) -> Explainer:
 
 def _tenant(config: Config, name: str | None) -> Tenant:
     secrets = load_secrets(config, os.environ)
-    tenants = Tenants(config.tenants, secrets.digests, secrets.salt_key)
+    tenants = Tenants(
+        config.tenants, secrets.digests, secrets.salt_key, expiries=secrets.expiries, revoked=secrets.revoked
+    )
     if name is None and len(tenants.names) == 1:
         name = tenants.names[0]
     tenant = tenants.named(name) if name is not None else None

@@ -80,7 +80,7 @@ def test_what_is_deployed_is_well_typed(path):
 def test_secrets_are_read_once_by_reference(tmp_path):
     """Keys as digests, the salt secret in use, the keys of workers."""
     (tmp_path / "wk").write_text("worker-key\n")
-    (tmp_path / "keys").write_text("plain\n")
+    (tmp_path / "keys").write_text("a-plain-key-of-22-chars\n")
     backend = {"url": "http://127.0.0.1:8001", "api_key": f"file:{tmp_path / 'wk'}"}
     tenant = {"keys": [key_line("acme-key"), f"file:{tmp_path / 'keys'}"]}
     path = write_config_data(tmp_path, models={"m": {"backends": {"static": [backend]}}}, tenants={"acme": tenant})

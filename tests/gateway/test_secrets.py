@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from hashlib import sha256
 
 import pytest
 from hypothesis import given
@@ -15,7 +14,6 @@ from gateway.secrets import (
     derive_salt,
     fingerprint,
     key_digest,
-    read_key_digests,
     read_secret,
 )
 from tests.gateway.builders import SALT_SECRET, key_line
@@ -83,30 +81,6 @@ def test_different_triples_have_different_salts(first, second):
     """And equal ones the same."""
     salts = [derive_salt(SECRET, group=group, model=model, sub=sub) for group, model, sub in (first, second)]
     assert (salts[0] == salts[1]) == (first == second)
-
-
-def test_keys_are_compared_by_digest(tmp_path):
-    """A file may hold keys or digests, one a line, with comments: two to rotate."""
-    path = tmp_path / "keys"
-    path.write_text(f"# acme\n\nplain-key\n{key_line('other-key')}\n")
-    assert list(read_key_digests(f"file:{path}")) == [key_digest("plain-key"), key_digest("other-key")]
-    assert list(read_key_digests(key_line("third"))) == [key_digest("third")]
-    assert key_digest("abc") == sha256(b"abc").digest()
-
-
-@pytest.mark.parametrize("entry", ["sk-live-CANARY-91", "sha256:abc", "file:/nowhere/CANARY", "env:KEY", ""])
-def test_a_key_that_is_none_is_refused_without_repeating_it(entry):
-    """Somebody will paste the key itself."""
-    with pytest.raises(SecretError) as error:
-        list(read_key_digests(entry))
-    assert "sk-live" not in str(error.value)
-
-
-def test_a_file_without_keys_is_a_mistake(tmp_path):
-    """Comments only."""
-    (tmp_path / "keys").write_text("# none yet\n")
-    with pytest.raises(SecretError, match="holds no key"):
-        list(read_key_digests(f"file:{tmp_path / 'keys'}"))
 
 
 def test_a_fingerprint_is_short_and_of_the_digest():

@@ -9,8 +9,9 @@ import pytest
 
 import router.roster
 from gateway.fleet import Fleet
+from gateway.policies import router_settings
 from gateway.prompts import Prompts
-from gateway.serving import Serving, router_settings, serving_facts
+from gateway.serving import Serving, serving_facts
 from gateway.settings import Backends, Model, PolicySettings
 from gateway.worker_metrics import WorkerFigures
 from gateway.worker_state import Outcome
