@@ -1,4 +1,4 @@
-"""A request's body as the fields of one JSON object, read strictly; each refusal names the field and what it must be."""
+"""A request's body as the fields of one JSON object, read strictly; a refusal names the field and what it must be."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from gateway.errors import InvalidRequest
+from gateway.json_bounds import check_bounds
 from router.core import Json, PromptSource
 
 MAX_DEPTH: Final = 64
@@ -61,6 +62,7 @@ _SORTS: Final = {dict: "an object", list: "an array", bool: "true or false", int
 
 def read_fields(body: bytes) -> dict[str, Json]:
     """The top level of `body`; raises `InvalidRequest` for what is no object, too deep, or says a thing twice."""
+    check_bounds(body)
     fields = _top_level(body)
     for value in fields.values():
         if type(value) in _CONTAINERS:
@@ -172,7 +174,10 @@ def _refuse_duplicates(pairs: Mapping[_Key, Json]) -> None:
 def _check_depth(value: Json, depth: int) -> None:
     if depth > MAX_DEPTH:
         raise _too_deep()
-    for child in value.values() if type(value) is dict else value:
+    children = value.values() if type(value) is dict else value
+    if _CONTAINERS.isdisjoint(map(type, children)):
+        return
+    for child in children:
         if type(child) in _CONTAINERS:
             _check_depth(child, depth + 1)
 

@@ -45,7 +45,8 @@ stays byte for byte as it came."""
 
 ERRORS_HEAD = """## Errors
 
-What the gateway itself answers, in OpenAI's shape `{"error": {"message", "type", "param", "code"}}`."""
+What the gateway itself answers, in OpenAI's shape `{"error": {"message", "type", "param", "code"}}`; on `/v1/messages`
+and below in Anthropic's, `{"type": "error", "error": {"type", "message"}, "request_id"}`, 529 in place of 503."""
 
 
 class Setting(NamedTuple):
@@ -73,12 +74,13 @@ def configuration_page() -> str:
             each.situation,
             str(each.status),
             f"{each.type} / {each.code or '–'}",
+            each.anthropic.type if each.anthropic.status == each.status else " ".join(map(str, each.anthropic)),
             ", ".join(map(": ".join, each.retry_hint)),
         )
         for each in TABLE
     ]
     table = markdown_table(("setting", "type", "default", "what it is"), rows)
-    error_table = markdown_table(("situation", "HTTP", "type / code", "headers"), errors)
+    error_table = markdown_table(("situation", "HTTP", "type / code", "Anthropic's type", "headers"), errors)
     parts = (CONFIGURATION_HEAD, MADE_BY, table, POLICIES_HEAD, _policies(), FOLDS_HEAD, _fold_rules())
     return "\n\n".join((*parts, ERRORS_HEAD, error_table)) + "\n"
 

@@ -7,6 +7,8 @@ from typing import ClassVar, NamedTuple
 
 import msgspec
 
+from gateway.anthropic_kinds import AnthropicKind, anthropic_kind
+
 Headers = tuple[tuple[str, str], ...]
 """Response headers in lower case, as (name, value) pairs."""
 
@@ -75,6 +77,21 @@ class ModelNotFound(InvalidRequest):
     situation = "unknown model, or not this tenant's"
     status = 404
     code = "model_not_found"
+
+
+class EndpointNotServed(InvalidRequest):
+    """The worker has no such endpoint: it is an older one, or another program."""
+
+    situation = "endpoint that the model's workers do not serve"
+    status = 404
+    code = "endpoint_not_served"
+
+
+class WorkerRefused(InvalidRequest):
+    """A worker's refusal that is told in band, because heartbeats have taken the head along."""
+
+    situation = "worker refused a stream whose heartbeats are under way (in band)"
+    code = "worker_refused"
 
 
 class UnknownPath(InvalidRequest):
@@ -224,6 +241,7 @@ class Row(NamedTuple):
     type: str
     code: str | None
     retry_hint: Headers
+    anthropic: AnthropicKind
 
 
 def _family(root: type[GatewayError]) -> Iterator[type[GatewayError]]:
@@ -233,6 +251,7 @@ def _family(root: type[GatewayError]) -> Iterator[type[GatewayError]]:
 
 
 TABLE: tuple[Row, ...] = tuple(
-    Row(error.situation, error.status, error.type, error.code, error.retry_hint) for error in _family(GatewayError)
+    Row(error.situation, error.status, error.type, error.code, error.retry_hint, anthropic_kind(error.status))
+    for error in _family(GatewayError)
 )
 """What the docs' error table is generated from: every class of this file."""

@@ -16,7 +16,7 @@ from gateway.wire import Usage, read_usage
 EVENT_LIMIT_BYTES: Final = 32 * 1024 * 1024
 """Longest single event that is held; a worker that sends more without a border is at fault."""
 
-_BORDER: Final = re.compile(rb"\r?\n(?:\r\n|\n|\r(?=[^\n]))|\r\r\n?")
+BORDER: Final = re.compile(rb"\r?\n(?:\r\n|\n|\r(?=[^\n]))|\r\r\n?")
 """An event ends at an empty line, and lines end in LF, CRLF or CR (WHATWG HTML, section 9.2.5). A CR that ends the
 bytes so far is waited on where a LF is likely to follow it."""
 
@@ -74,7 +74,7 @@ class SseScanner:
     def feed(self, data: bytes) -> bytes:
         """Take in the next bytes, cut anywhere; returns whole events, possibly none (`b""`)."""
         buffer = self._held + data if self._held else data
-        end = len(buffer) if b"\r" not in buffer and buffer.endswith(b"\n\n") else _last_border(buffer, len(self._held))
+        end = len(buffer) if b"\r" not in buffer and buffer.endswith(b"\n\n") else last_border(buffer, len(self._held))
         ready, self._held = (buffer, b"") if end == len(buffer) else (buffer[:end], buffer[end:])
         if not ready:
             if len(self._held) > EVENT_LIMIT_BYTES:
@@ -82,7 +82,7 @@ class SseScanner:
             return ready
         events = ready.count(b"\n\n")
         if self.has_content and (_is_one_plain_event(ready, events) or not _is_special(ready)):
-            self.events += events or len(_BORDER.findall(ready))
+            self.events += events or len(BORDER.findall(ready))
             return ready
         return self._sift(ready)
 
@@ -95,7 +95,7 @@ class SseScanner:
         """Look at each event by itself; used until the first content, and where something special may be."""
         kept = []
         start = 0
-        for border in _BORDER.finditer(ready):
+        for border in BORDER.finditer(ready):
             event = ready[start : border.end()]
             start = border.end()
             if self._note(event):
@@ -142,12 +142,12 @@ def event_data(event: bytes) -> bytes | None:
     return b"\n".join(lines) if lines else None
 
 
-def _last_border(buffer: bytes, already_seen: int) -> int:
+def last_border(buffer: bytes, already_seen: int) -> int:
     """Where the last complete event ends; 0 when none does. The first `already_seen` bytes hold no border."""
     if b"\r" not in buffer:
         return buffer.rfind(b"\n\n", max(already_seen - 1, 0)) + 2 if b"\n\n" in buffer else 0
     end = 0
-    for border in _BORDER.finditer(buffer, max(already_seen - 3, 0)):
+    for border in BORDER.finditer(buffer, max(already_seen - 3, 0)):
         end = border.end()
     return end
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Final, Protocol
+
+import msgspec
 
 from gateway.errors import GatewayError
 from gateway.wire import Usage
@@ -27,7 +29,16 @@ class StreamScanner(Protocol):
 
 
 class Dialect(Protocol):
-    """One way of talking to callers. Stateless."""
+    """One way of talking to callers. Stateless. `heartbeat` is an event that its clients pass over."""
+
+    @property
+    def heartbeat(self) -> bytes:
+        """Sent while nothing else is there to be sent."""
+        ...
+
+    def id_lines(self, request_id: str) -> bytes:
+        """The header lines that tell the caller the request's id, each ended by CRLF."""
+        ...
 
     def error_status(self, error: GatewayError) -> int:
         """The HTTP status of an error."""
@@ -48,3 +59,24 @@ class Dialect(Protocol):
     def read_usage(self, body: bytes) -> Usage | None:
         """The usage of an answer that came whole; None where there is none to read."""
         ...
+
+    def rephrased(self, status: int, body: bytes, request_id: str) -> tuple[int, bytes] | None:
+        """Status and body to send in place of a worker's error; None where the worker speaks this dialect."""
+        ...
+
+
+class _Told(msgspec.Struct):
+    error: Any = None
+
+
+_TOLD: Final = msgspec.json.Decoder(_Told)
+
+
+def worker_message(body: bytes) -> str | None:
+    """The message in a worker's `{"error": {"message": …}}` or `{"error": "…"}`; None for anything else."""
+    try:
+        error = _TOLD.decode(body).error
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    message = error.get("message") if isinstance(error, dict) else error
+    return message if isinstance(message, str) else None

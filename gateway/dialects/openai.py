@@ -13,6 +13,12 @@ from gateway.wire import Usage, read_usage
 class OpenAi:
     """Errors as `{"error": {...}}`, streams that end in `[DONE]`, `usage` in the last chunk."""
 
+    heartbeat = b": heartbeat\n\n"
+
+    def id_lines(self, request_id: str) -> bytes:
+        """`x-request-id`."""
+        return f"x-request-id: {request_id}\r\n".encode("ascii")
+
     def error_status(self, error: GatewayError) -> int:
         """As the error table has it."""
         return error.status
@@ -34,6 +40,11 @@ class OpenAi:
     def read_usage(self, body: bytes) -> Usage | None:
         """`usage.prompt_tokens` and its neighbours."""
         return read_usage(body)
+
+    def rephrased(self, status: int, body: bytes, request_id: str) -> tuple[int, bytes] | None:
+        """Workers speak OpenAI's dialect: what they say passes byte for byte."""
+        del status, body, request_id
+        return None
 
 
 OPENAI: Final[Dialect] = OpenAi()
