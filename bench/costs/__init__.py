@@ -1,0 +1,1 @@
+"""What a router costs beside others: the parts of bench/overhead.py."""
