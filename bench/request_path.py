@@ -19,6 +19,7 @@ import argparse
 import asyncio
 import json
 import random
+import re
 import sys
 import time
 from collections import deque
@@ -54,7 +55,7 @@ GAP_KIBIBYTES = (32, 200, 1024)
 ANSWER = {"reported_cached_tokens": 96, "prompt_tokens": 100, "output_tokens": 64}
 """The usage that bench/native/backend.c reports, whatever it was sent."""
 
-_SYLLABLES = "ta re mi lo ka ne su vi do pa ri en or al ic ment tion ing the and of pro con ver ter".split()
+_SYLLABLES = re.findall(r"\w+", "ta re mi lo ka ne su vi do pa ri en or al ic ment tion ing the and of pro con ver ter")
 _RANDOM = random.Random(7)
 _WORDS = ["".join(_RANDOM.choice(_SYLLABLES) for _ in range(_RANDOM.choice([1, 2, 2, 3]))) for _ in range(5000)]
 

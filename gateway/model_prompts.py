@@ -14,7 +14,7 @@ from gateway.byte_scale import ByteScale
 from gateway.config_checks import tokenizer_path
 from router.core import Prompt, PromptSource
 from router.normalise import FoldRules
-from router.prompt import MEMO_BYTES, Draft, PromptBuilder
+from router.prompt import MEMO_BYTES, Asked, Draft, PromptBuilder
 from router.template import FALLBACK, TemplateError
 from router.tokenise import BYTES_PER_TOKEN, LoadedModelText, TokeniserError, bytes_text, load_tokeniser
 
@@ -49,17 +49,31 @@ class ModelPrompts:
         self._plain = PromptBuilder(replace(text, template=FALLBACK), block_tokens, memo_bytes // 8, self._lock)
         self._told = False
 
-    def start(self, source: PromptSource, seeding: Seeding) -> Draft | Prompt:
+    def ask(self, source: PromptSource, seeding: Seeding) -> Asked:
+        """What the other steps go by; costs a hash of the text."""
+        salt, model, rules, adapter, now = seeding
+        return self._own.ask(source, salt, model, rules, adapter, now)
+
+    def known(self, asked: Asked) -> Prompt | None:
+        """The prompt, if the very same was made before and is remembered."""
+        return self._own.known(asked)
+
+    def start(self, asked: Asked) -> Draft | Prompt:
         """`build` up to tokenising; the Draft's `finish` does that."""
         try:
-            return self._own.start(source, **seeding._asdict())
+            return self._own.start(asked)
         except TemplateError as error:
-            self._tell(seeding.model, error)
-            return self._plain.start(source, **seeding._asdict())
+            self._tell(asked.model, error)
+            return self._plain.known(asked) or self._plain.start(asked)
 
     def build(self, source: PromptSource, seeding: Seeding) -> Prompt:
         """Both chains of a request; ValueError for a token id out of range."""
-        draft = self.start(source, seeding)
+        asked = self.ask(source, seeding)
+        return self.known(asked) or self.finish(asked)
+
+    def finish(self, asked: Asked) -> Prompt:
+        """The rest of `build` for what is not known."""
+        draft = self.start(asked)
         return draft if isinstance(draft, Prompt) else draft.finish()
 
     def scaled(self, prompt: Prompt) -> Prompt:

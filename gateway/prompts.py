@@ -71,10 +71,13 @@ class Prompts:
         Raises KeyError for a model that was never registered, ValueError for a token id out of range.
         """
         prompts, inline_characters = self._models[model]
-        seeding = Seeding(salt, model, rules, adapter, self._clock())
+        asked = prompts.ask(source, Seeding(salt, model, rules, adapter, self._clock()))
+        known = prompts.known(asked)
+        if known is not None:
+            return prompts.scaled(known)
         if source_characters(source) > LARGE_CHARACTERS:
-            return prompts.scaled(await self._in_thread(partial(prompts.build, source, seeding)))
-        draft = prompts.start(source, seeding)
+            return prompts.scaled(await self._in_thread(partial(prompts.finish, asked)))
+        draft = prompts.start(asked)
         if isinstance(draft, Prompt):
             return draft
         small = draft.unseen_characters <= inline_characters

@@ -7,6 +7,7 @@ one can imitate a value of another. A collision misplaces a request and nothing 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from xxhash import xxh3_128_digest
@@ -25,6 +26,7 @@ class Chain(NamedTuple):
     tail: bytes
 
 
+@lru_cache(maxsize=1024)
 def seed(*, salt: str | None, model: str, adapter: str | None = None, extra: bytes = b"") -> bytes:
     """The parent of a first block: 16 bytes that differ whenever salt, model, adapter or `extra` differ."""
     parts = [f"homing/{HASH_VERSION}".encode()]

@@ -7,7 +7,7 @@ changed nothing and there is nothing else to tell apart, both are one computatio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,11 +20,18 @@ from router.memo import Node, PrefixMemo
 from router.messages import Message, has_calls, with_calls_as_text
 from router.normalise import Folded, FoldRules, fold_prompt
 from router.prefix import Path, PrefixHasher, extended, opener_of, root
+from router.seen_prompts import Seen, SeenPrompts, source_digest
 from router.tokenise import BYTES_PER_TOKEN, LoadedModelText
 
 MEMO_BYTES = 64 * 2**20
 FOLD_SHARE = 16
 """The part of the memo's bound, in characters, that folded system texts may take on top of it."""
+
+SEEN_SHARE = 8
+"""The part of the memo's bound that whole prompts may take on top of it."""
+
+CLOCK_SECONDS = 60.0
+"""A template that prints the time is told whole minutes."""
 
 
 class _Texts(NamedTuple):
@@ -37,6 +44,19 @@ class _Texts(NamedTuple):
     folds: tuple[Fold, ...]
 
 
+class Asked(NamedTuple):
+    """A prompt that is asked for: what it is made from, and what it is remembered by (None: it is not)."""
+
+    source: PromptSource
+    salt: str | None
+    model: str
+    adapter: str | None
+    rules: FoldRules
+    now: float | None
+    seed: bytes
+    identity: Hashable | None
+
+
 @dataclass(frozen=True, slots=True)
 class Draft:
     """A prompt whose text is known and whose unseen part waits to be tokenised."""
@@ -45,6 +65,7 @@ class Draft:
     exact: Path
     key: Path | None
     folds: tuple[Fold, ...]
+    identity: Hashable | None
 
     @property
     def unseen_characters(self) -> int:
@@ -56,7 +77,7 @@ class Draft:
         tokens_of: dict[str, bytes] = {}
         exact = self.builder.hasher.follow(self.exact, tokens_of)
         key = exact if self.key is None else self.builder.hasher.follow(self.key, tokens_of)
-        return self.builder.prompt_of(exact, key, self.folds)
+        return self.builder.prompt_of(exact, key, self.folds, self.identity)
 
 
 class PromptBuilder:
@@ -79,8 +100,10 @@ class PromptBuilder:
         self.estimates = text.tokeniser.name == "bytes"
         self.memo = PrefixMemo(memo_bytes, lock)
         self.folds = FoldMemo(memo_bytes // FOLD_SHARE, lock)
+        self.seen = SeenPrompts(memo_bytes // SEEN_SHARE, lock)
         self._hash_tokens = block_tokens * (BYTES_PER_TOKEN if self.estimates else 1)
         self.hasher = PrefixHasher(text.tokeniser, opener_of(text), self._hash_tokens, self.memo)
+        self._uses_clock = text.template.uses_clock
 
     def build(
         self,
@@ -97,53 +120,73 @@ class PromptBuilder:
         `now` (epoch seconds) matters only to a template that prints the date. Raises TemplateError when the template
         refuses the messages, ValueError when a token id is out of range.
         """
-        draft = self.start(source, salt=salt, model=model, adapter=adapter, rules=rules, now=now)
+        asked = self.ask(source, salt, model, rules, adapter, now)
+        draft = self.known(asked) or self.start(asked)
         return draft if isinstance(draft, Prompt) else draft.finish()
 
-    def start(
+    def ask(
         self,
         source: PromptSource,
-        *,
         salt: str | None,
         model: str,
-        adapter: str | None = None,
         rules: FoldRules,
+        adapter: str | None = None,
         now: float | None = None,
-    ) -> Draft | Prompt:
+    ) -> Asked:
+        """What `known` and `start` go by; costs a hash of the text, 50 µs a megabyte."""
+        minute = now and now // CLOCK_SECONDS * CLOCK_SECONDS if self._uses_clock else None
+        parent, digest = seed(salt=salt, model=model, adapter=adapter), source_digest(source)
+        identity = None if digest is None else (digest, parent, rules, minute)
+        return Asked(source, salt, model, adapter, rules, minute, parent, identity)
+
+    def known(self, asked: Asked) -> Prompt | None:
+        """The prompt, if it was made before and is remembered."""
+        seen = None if asked.identity is None else self.seen.find(asked.identity)
+        if seen is None:
+            return None
+        for key in seen.ends:
+            self.memo.deepest((key,))
+        return seen.prompt
+
+    def start(self, asked: Asked) -> Draft | Prompt:
         """`build` up to its costly part, the tokenising. A prompt of token ids needs none: it comes out finished."""
-        parent = seed(salt=salt, model=model, adapter=adapter)
+        source, parent, rules = asked.source, asked.seed, asked.rules
         if source.prompt is None:
             tools = self.folds.tools(parent, source.tools, rules)
-            extra = tools.digest
-            key_parent = seed(salt=salt, model=model, adapter=adapter, extra=extra) if extra else parent
+            key_parent = parent
+            if extra := tools.digest:
+                key_parent = seed(salt=asked.salt, model=asked.model, adapter=asked.adapter, extra=extra)
             folded = self.folds.messages(parent, source.messages or (), rules)
-            texts = self._chat(source, folded, root(parent), root(key_parent), now)
-            return self._draft(texts._replace(folds=folded.folds + tools.folds))
+            texts = self._chat(source, folded, root(parent), root(key_parent), asked.now)
+            return self._draft(texts._replace(folds=folded.folds + tools.folds), asked.identity)
         if isinstance(source.prompt, str):
-            return self._draft(self._completion(source.prompt, parent, rules))
+            return self._draft(self._completion(source.prompt, parent, rules), asked.identity)
         return self._token_ids(source.prompt, parent)
 
-    def prompt_of(self, exact: Node, key: Node, folds: tuple[Fold, ...]) -> Prompt:
-        """The Prompt whose chains end in these nodes."""
+    def prompt_of(self, exact: Node, key: Node, folds: tuple[Fold, ...], identity: Hashable | None) -> Prompt:
+        """The Prompt whose chains end in these nodes, remembered."""
         exact_blocks = exact.all_blocks()
         key_blocks = exact_blocks.copy() if key is exact else key.all_blocks()
         if key.tail or not key_blocks:
             key_blocks.append(tail_block(key.last, key.tail))
-        if not self.estimates:
-            return Prompt(exact.tokens, self.block_tokens, exact_blocks, key_blocks, folds)
-        tokens = -(-exact.tokens // BYTES_PER_TOKEN)
-        return Prompt(tokens, self.block_tokens, exact_blocks, key_blocks, folds, text_bytes=exact.tokens)
+        tokens, text_bytes = exact.tokens, None
+        if self.estimates:
+            tokens, text_bytes = -(-exact.tokens // BYTES_PER_TOKEN), exact.tokens
+        prompt = Prompt(tokens, self.block_tokens, exact_blocks, key_blocks, folds, text_bytes=text_bytes)
+        if identity is not None:
+            self.seen.keep(identity, Seen(prompt, (exact.key,) if key is exact else (exact.key, key.key)))
+        return prompt
 
-    def _draft(self, texts: _Texts) -> Draft:
+    def _draft(self, texts: _Texts, identity: Hashable | None) -> Draft:
         exact = self.hasher.path(texts.exact_root, texts.exact)
         key = None if texts.key is None else self.hasher.path(texts.key_root, texts.key)
-        return Draft(self, exact, key, texts.folds)
+        return Draft(self, exact, key, texts.folds, identity)
 
     def _chat(self, source: PromptSource, folded: Folded, start: Node, key_start: Node, now: float | None) -> _Texts:
         messages = source.messages or ()
         exact = self._rendered(source, messages, source.tools, now)
         key_messages = self._telling_all(folded.messages if folded.changed else messages)
-        same = key_messages is messages and key_start.key == start.key and not (now and self.text.template.uses_clock)
+        same = key_messages is messages and key_start.key == start.key and not (now and self._uses_clock)
         key = None if same else self._rendered(source, key_messages, None, None)
         return _Texts(start, exact, key_start, key, folded.folds)
 

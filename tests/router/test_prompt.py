@@ -105,7 +105,8 @@ def test_where_nothing_folds_the_chains_are_one_computation() -> None:
     """The key chain is then the exact one and the last partial block."""
     prompt = built(build_chat(FILLER, "Hello"))
     assert prompt.key_blocks[:-1] == prompt.exact_blocks
-    draft = build_builder().start(build_chat(FILLER, "Hello"), salt=None, model="m", rules=DEFAULT)
+    builder = build_builder()
+    draft = builder.start(builder.ask(build_chat(FILLER, "Hello"), None, "m", DEFAULT))
     assert isinstance(draft, Draft)
     assert draft.key is None
 
@@ -311,12 +312,12 @@ def test_a_remembered_conversation_costs_its_new_turn_only() -> None:
     built(build_chat(*contents), builder)
     held = builder.memo.held_bytes
     source = build_chat(*contents, "One more.")
-    draft = builder.start(source, salt=None, model="m", rules=DEFAULT)
+    draft = builder.start(builder.ask(source, None, "m", DEFAULT))
     assert isinstance(draft, Draft)
     assert draft.unseen_characters < len(FILLER) + 200, "the last message and the generation prompt"
     draft.finish()
     assert builder.memo.held_bytes - held < 4 * len(FILLER)
-    repeated = builder.start(source, salt=None, model="m", rules=DEFAULT)
+    repeated = builder.start(builder.ask(source, None, "m", DEFAULT))
     assert isinstance(repeated, Draft)
     assert repeated.unseen_characters == 0
 
@@ -325,7 +326,7 @@ def test_tenants_never_share_an_entry_of_the_memo() -> None:
     """The seed is part of every key: not even the time it takes tells what another tenant asked."""
     builder = build_builder()
     built(build_chat(FILLER, "Hi"), builder, salt="one")
-    draft = builder.start(build_chat(FILLER, "Hi"), salt="two", model="m", rules=DEFAULT)
+    draft = builder.start(builder.ask(build_chat(FILLER, "Hi"), "two", "m", DEFAULT))
     assert isinstance(draft, Draft)
     assert draft.unseen_characters > len(FILLER)
 
