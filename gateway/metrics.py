@@ -47,6 +47,8 @@ class Metrics:
         "What the gateway itself adds, by stage: auth, parse, prepare, place.", "stage", buckets=OVERHEAD_BUCKETS
     )
 
+    rewrites_total = counter("Requests in whose prompt a tenant's rewrite changed something.", "tenant", "rule")
+
     # Placement and affinity: where requests went. Counted apart from cached tokens, on purpose.
     placements_total = counter("Placements by reason; `home` is the ring's home.", "model", "reason")
     placements_home_ratio = gauge(
@@ -135,6 +137,11 @@ class Metrics:
         "Times a worker was taken out of rotation (refused, broke, silent, probe).", "reason"
     )
     upstream_retries_total = counter("Requests sent on to another worker before their first byte.", "reason")
+    retries_denied_total = counter("Retries that were not made because the retry budget was spent.")
+    panic = gauge("1 while requests also go to ejected workers, because too few others are left.", "model")
+    trials_total = counter("Requests of the gateway's own to ejected workers, by outcome: good, bad.", "outcome")
+    quarantined_prompts_total = counter("Prompts that two workers died of, and that were refused from then on.")
+    quarantined_requests_total = counter("Requests refused because of their prompt.", "tenant")
 
     # Limits
     limit_rejections_total = counter(
@@ -198,7 +205,19 @@ class Metrics:
     )
     redis_errors_total = counter("Calls to Redis that failed or took too long, while joined.")
 
+    # The configuration
+    config_reloads_total = counter(
+        "Times the configuration was read anew: applied, refused (the one before stays) or unchanged.", "result"
+    )
+    config_last_reload_successful = gauge(
+        "0 while the file holds a configuration that was refused; /config on the admin port says why."
+    )
+    config_last_reload_success_timestamp_seconds = gauge(
+        "Unix time when the configuration was last read and found right."
+    )
+
     # The process
+    task_restarts_total = counter("Background tasks that a fault of our own ended and that were begun again.", "task")
     event_loop_lag_seconds = histogram("How late the event loop woke a timer.", buckets=LAG_BUCKETS)
     build_info = gauge("Always 1; the labels say what runs.", "version", "python")
 

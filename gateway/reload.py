@@ -1,0 +1,227 @@
+"""A configuration that changes while requests come: read aside, checked, then taken whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path as FilePath
+from types import TracebackType
+from typing import Final, NamedTuple
+
+from gateway.config_checks import Secrets
+from gateway.config_files import Rest, Stamp, merged, referenced_files, stamp_of
+from gateway.config_source import ConfigError, Path
+from gateway.config_view import config_digest
+from gateway.keys import read_revoked
+from gateway.metrics import Metrics
+from gateway.reload_rules import needs_restart, secrets_need_restart
+from gateway.secrets import SecretError
+from gateway.settings import Config
+
+LOOK_SECONDS: Final = 0.25
+"""Between two looks at the files: a change is read after it has rested for one."""
+
+RETRY_SECONDS: Final = 10.0
+"""A configuration that was refused is read again this often: what it lacked may be there now."""
+
+APPLIED, REFUSED, UNCHANGED = "applied", "refused", "unchanged"
+
+log: Final = logging.getLogger("homing.reload")
+
+Check = Callable[[Config, Secrets], Awaitable[None]]
+Apply = Callable[[Config, Secrets], None]
+
+
+class Source(NamedTuple):
+    """Where the configuration comes from: its file, and how it is read anew. `load` runs in a thread and raises
+    `ConfigError`.
+    """
+
+    path: FilePath
+    load: Callable[[], tuple[Config, Secrets]]
+
+
+class Refusal(NamedTuple):
+    """Why the latest configuration was not taken, and since when (Unix seconds)."""
+
+    at: float
+    reasons: tuple[str, ...]
+
+
+class Reloader:
+    """The configuration in use, and its successor. Belongs to one event loop.
+
+    Whoever holds settings registers with `on_reload`; what nobody registered for is refused by `gateway.reload_rules`
+    with the words that it needs a restart. `revoke` is told of the list of revoked keys, which is read on its own: a
+    key is revoked even while the configuration has a mistake.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        secrets: Secrets,
+        source: Source | None,
+        metrics: Metrics,
+        revoke: Callable[[frozenset[bytes]], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`source` None is a configuration that never changes; `clock` gives Unix seconds."""
+        self.config, self.secrets, self.source = config, secrets, source
+        self.loaded_at = clock()
+        self.refusal: Refusal | None = None
+        self.counts = {APPLIED: 0, REFUSED: 0, UNCHANGED: 0}
+        self._metrics = metrics
+        self._revoke = revoke
+        self._clock = clock
+        self._appliers: list[tuple[Check | None, Apply]] = []
+        self._asked = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._retry_at = 0.0
+        self._rest = Rest(self._look())
+        self._revoked_rest = Rest(self._look_at_revoked())
+        self._succeeded()
+
+    def on_reload(self, apply: Apply, check: Check | None = None) -> None:
+        """Call `apply` with each new configuration, in the order of registration, all of them in one go.
+
+        `check` may look at it before, take its time, and raise `ConfigError`: then nobody applies it. `apply` does not
+        wait and should not raise; when it does, those that have applied are called with the configuration before.
+        """
+        self._appliers.append((check, apply))
+
+    def ask(self) -> None:
+        """Read the configuration now, changed or not (SIGHUP)."""
+        self._asked.set()
+
+    async def __aenter__(self) -> Reloader:
+        if self.source is not None:
+            self._task = asyncio.create_task(self._watch(), name="watch the configuration")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def reload(self, *, again: bool = False) -> str:
+        """Read the configuration and take it, or say why not: `applied`, `refused` or `unchanged`. Never raises.
+
+        `again` says that nothing has changed: then a refusal for the same reasons is not worth a word.
+        """
+        if self.source is None:
+            return UNCHANGED
+        before = await asyncio.to_thread(self._look)
+        try:
+            config, secrets = await asyncio.to_thread(self.source.load)
+            result = await self._take(config, secrets)
+        except ConfigError as error:
+            result = self._refuse(tuple(str(each) for each in (error, *error.others)), again=again)
+        except Exception as error:  # noqa: BLE001 - nothing in a file may end the process; its text must not show
+            result = self._refuse((f"{self.source.path}: cannot be used ({type(error).__name__})",), again=again)
+        self._rest.was_read(merged(before, await asyncio.to_thread(self._look)))
+        self._retry_at = self._clock() + RETRY_SECONDS
+        return result
+
+    async def look(self) -> None:
+        """One look at the files, and what follows from it."""
+        stamp, revoked = await asyncio.to_thread(lambda: (self._look(), self._look_at_revoked()))
+        if self._revoked_rest.to_be_read(revoked):
+            await self._read_revoked()
+        retry = self.refusal is not None and self._clock() >= self._retry_at
+        asked = self._asked.is_set()
+        self._asked.clear()
+        changed = self._rest.to_be_read(stamp) or asked
+        if changed or retry:
+            await self.reload(again=not changed)
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except Exception as error:  # noqa: BLE001 - a look that fails must not be the last one
+                log.warning("cannot look at the configuration", extra={"fields": {"because": type(error).__name__}})
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._asked.wait()
+
+    async def _take(self, config: Config, secrets: Secrets) -> str:
+        if (config, secrets) == (self.config, self.secrets):
+            self._succeeded()
+            return self._counted(UNCHANGED)
+        fixed = (*needs_restart(self.config, config), *secrets_need_restart(self.secrets, secrets))
+        _refuse_fixed(fixed, self.source)
+        for check, _ in self._appliers:
+            if check is not None:
+                await check(config, secrets)
+        self._apply(config, secrets)
+        self.config, self.secrets, self.loaded_at = config, secrets, self._clock()
+        self._succeeded()
+        log.info("configuration taken", extra={"fields": {"digest": config_digest(config)}})
+        return self._counted(APPLIED)
+
+    def _apply(self, config: Config, secrets: Secrets) -> None:
+        """All of it, without letting a request in between; what was begun is undone when one of them fails."""
+        applied: list[Apply] = []
+        try:
+            for _, apply in self._appliers:
+                applied.append(apply)
+                apply(config, secrets)
+        except Exception:
+            for apply in reversed(applied):
+                apply(self.config, self.secrets)
+            raise
+
+    async def _read_revoked(self) -> None:
+        """Take in the list by itself. One that cannot be read changes nothing: what was revoked stays so."""
+        if self.config.revoked_keys is None:
+            return
+        try:
+            revoked = await asyncio.to_thread(read_revoked, self.config.revoked_keys)
+        except SecretError as error:
+            log.warning("list of revoked keys not taken", extra={"fields": {"because": str(error)}})
+            return
+        self._revoke(revoked)
+        self.secrets.revoked = revoked
+        log.info("list of revoked keys taken", extra={"fields": {"keys": len(revoked)}})
+
+    def _refuse(self, reasons: tuple[str, ...], *, again: bool) -> str:
+        if again and self.refusal is not None and self.refusal.reasons == reasons:
+            return REFUSED
+        self.refusal = Refusal(self._clock(), reasons)
+        self._metrics.config_last_reload_successful.labels().set(0)
+        for reason in reasons:
+            log.error("configuration refused, the one before stays", extra={"fields": {"because": reason}})
+        return self._counted(REFUSED)
+
+    def _succeeded(self) -> None:
+        self.refusal = None
+        self._metrics.config_last_reload_successful.labels().set(1)
+        self._metrics.config_last_reload_success_timestamp_seconds.labels().set(self._clock())
+
+    def _counted(self, result: str) -> str:
+        self.counts[result] += 1
+        self._metrics.config_reloads_total.labels(result).inc()
+        return result
+
+    def _look(self) -> Stamp:
+        return () if self.source is None else stamp_of((self.source.path, *referenced_files(self.config)))
+
+    def _look_at_revoked(self) -> Stamp:
+        place = self.config.revoked_keys
+        return () if place is None else stamp_of((FilePath(place.removeprefix("file:")),))
+
+
+def _refuse_fixed(places: Sequence[Path], source: Source | None) -> None:
+    """Raise `ConfigError` when a place differs that needs a restart: half of a configuration is none."""
+    if not places:
+        return
+    file = str(source.path) if source is not None else None
+    hint = "restart the gateway, or take the change back; nothing else of the file is used before"
+    errors = [ConfigError("needs a restart to change", path=place, hint=hint, file=file) for place in places]
+    errors[0].others = tuple(errors[1:])
+    raise errors[0]
