@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from enum import Enum
-from types import TracebackType
 from typing import NamedTuple
 
+from gateway.lease import Lease as Lease
 from gateway.model_cards import ModelCard, merge_cards
+from gateway.recovery import Recovery
 from gateway.worker_state import (
     ANY_MODEL,
-    FAILURES_TO_DOWN,
     Backend,
     Facts,
     Outcome,
@@ -19,8 +19,6 @@ from gateway.worker_state import (
     ServingFacts,
     State,
     Worker,
-    known_block_tokens,
-    routing_block_tokens,
 )
 from router.core import FleetView
 
@@ -31,63 +29,16 @@ class UnknownWorker(KeyError):
     """A worker that is not, or no longer, in the fleet."""
 
 
-class ChangeKind(Enum):
-    """What may happen to a worker that others must hear of."""
-
-    JOINED = "joined"
-    LEFT = "left"
-    UP = "up"
-    DOWN = "down"
-    DRAINING = "draining"
-    RESUMED = "resumed"
-    RESTARTED = "restarted"
-    MODELS = "models"
-
-
-class Change(NamedTuple):
-    """One thing that happened to one worker, with a reason where there is one."""
-
-    kind: ChangeKind
-    worker: Worker
-    reason: str = ""
-
-
-Listener = Callable[[Change], None]
-
-
-class Lease:
-    """One slot at one worker: counted from `async with` on, given back whatever happens."""
-
-    __slots__ = ("_held", "worker")
-
-    def __init__(self, worker: Worker) -> None:
-        self.worker = worker
-        self._held = False
-
-    async def __aenter__(self) -> Lease:
-        if self._held:
-            raise RuntimeError(f"the lease at {self.worker.name} is already taken")
-        self._held = True
-        self.worker.in_flight += 1
-        self.worker.changed()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._held = False
-        self.worker.in_flight -= 1
-        self.worker.changed()
-
-
 class Fleet:
     """All workers by name, in the order they joined.
 
     Not thread-safe: one event loop owns it, and nothing in here waits.
     """
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, faults: Faults | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._facts = dict(facts)
+        self._clock = clock
+        self._recovery = Recovery(faults or Faults(), clock)
         self._measured: dict[str, ServingFacts] = {}
         self._workers: dict[str, Worker] = {}
         self._listeners: list[Listener] = []
@@ -103,14 +54,21 @@ class Fleet:
         """Take a worker in; it gets requests after its first good probe. ValueError when the name is taken."""
         if backend.name in self._workers:
             raise ValueError(f"there is a worker named {backend.name} already")
-        worker = self._workers[backend.name] = Worker(backend)
+        worker = self._workers[backend.name] = Worker(backend, self._recovery.rules)
         self._tell(ChangeKind.JOINED, worker)
         return worker
+
+    def revise(self, backend: Backend) -> None:
+        """Another weight, bound or key of a worker at the same address for the same models; all else of it stays."""
+        worker = self.worker(backend.name)
+        worker.backend, worker.api_key = backend, backend.api_key
+        worker.changed()
 
     def remove(self, name: str) -> None:
         """Let a worker go; requests that are there end in their own time."""
         worker = self.worker(name)
         del self._workers[name]
+        self._recovery.forget(worker)
         self._tell(ChangeKind.LEFT, worker)
 
     def drain(self, name: str) -> None:
@@ -141,6 +99,12 @@ class Fleet:
         """All of them, in the order they joined."""
         return tuple(self._workers.values())
 
+    def configure(self, facts: Facts) -> None:
+        """Take in the models' settings anew; what was measured of the models is measured again."""
+        self._facts, self._measured = dict(facts), {}
+        for worker in self._workers.values():
+            worker.changed()
+
     # What placement needs
 
     def view(self, model: str) -> FleetView:
@@ -149,8 +113,18 @@ class Fleet:
         For an adapter they are all of its base's, those without it as not ready: both share one ring.
         """
         facts, base = self.facts(model), self.base_model(model)
-        serving = (worker for worker in self._workers.values() if worker.configured_for(base))
-        return FleetView(tuple([worker.view(model, facts) for worker in serving]))
+        if self._recovery.limited:
+            self._recovery.refresh()
+        serving = [worker for worker in self._workers.values() if worker.configured_for(base)]
+        views = [worker.view(model, facts) for worker in serving]
+        if self._recovery.limited:
+            views = self._recovery.reconsider(model, serving, views)
+        return FleetView(tuple(views))
+
+    def panics(self, model: str) -> bool:
+        """Whether too few workers of a base model are left, so that ejected ones are asked too."""
+        serving = [worker for worker in self._workers.values() if worker.configured_for(model)]
+        return bool(self._recovery.limited) and self._recovery.choice(serving).panic
 
     def lease(self, name: str) -> Lease:
         """A slot at a worker, to be used with `async with`; `UnknownWorker` when it has gone."""
@@ -178,24 +152,39 @@ class Fleet:
         configured = self.facts(model).worker_block_tokens
         said = (worker.figures.block_tokens for worker in self._serving(model) if worker.figures)
         said_or_configured = configured or max((size for size in said if size), default=None)
-        return known_block_tokens(self._serving(model)) or routing_block_tokens(said_or_configured)
+        return known_block_tokens(worker.event_block_tokens for worker in self._serving(model)) or routing_block_tokens(
+            said_or_configured
+        )
 
     # What was heard
 
-    def report(self, name: str, outcome: Outcome) -> None:
-        """Take in how an attempt ended: a refused connection, or the third failure in a row, means down."""
-        worker = self._workers.get(name)
-        if worker is None:
+    def report(self, worker: Worker, outcome: Outcome) -> None:
+        """Take in how an attempt ended: a refused connection means down, the third failure in a row out.
+
+        A worker that was replaced under its name is blamed for nothing of its predecessor's.
+        """
+        if self._workers.get(worker.name) is not worker:
             return
+        standing = worker.standing
         if outcome is Outcome.ANSWERED:
-            worker.failures_in_a_row = 0
-            return
-        worker.failures_in_a_row += 1
-        if outcome is Outcome.REFUSED:
+            if standing.unsettled and standing.answered(self._clock()):
+                self._up(worker)
+        elif outcome is Outcome.REFUSED:
             worker.gone_since_ready = worker.gone_since_ready or worker.state is State.READY
             self._down(worker, "refused a connection", outcome.value)
-        elif worker.failures_in_a_row >= FAILURES_TO_DOWN:
-            self._down(worker, f"{outcome.value} {worker.failures_in_a_row} times in a row", outcome.value)
+        elif standing.failed(self._clock()):
+            trouble = f"{outcome.value} {standing.failures_in_a_row} times in a row"
+            if outcome is Outcome.SILENT:
+                # It may be at work on them still, and would be on more: not even a panic sends it any.
+                worker.hung = True
+                self._down(worker, trouble, outcome.value)
+            elif worker.state is State.READY:
+                self._eject(worker, trouble, outcome.value)
+
+    def spare(self, worker: Worker, seconds: float) -> None:
+        """The worker said that it has too much to do: others come first for so long."""
+        if self._workers.get(worker.name) is worker:
+            self._recovery.spare(worker, seconds)
 
     def probed(self, name: str, result: ProbeResult, now: float) -> None:
         """Take in a round of probes at `now` (monotonic seconds)."""
@@ -207,13 +196,26 @@ class Fleet:
             self._take_cards(worker, result.cards)
         if worker.lost_its_cache(result, now):
             self._tell(ChangeKind.RESTARTED, worker)
-        if worker.bears_with(result):
-            return
+        if result.hung:
+            self._hangs(worker, now)
+        elif not worker.bears_with(result):
+            self._judge(worker, result, now)
+
+    def _judge(self, worker: Worker, result: ProbeResult, now: float) -> None:
+        """Whether it may be used: its probes must be good, and after an ejection its trial too."""
         trouble = result.trouble or worker.unfit()
-        if trouble is None:
-            self._up(worker)
-        else:
+        if trouble is not None:
             self._down(worker, trouble, "probe")
+        elif not worker.standing.out or worker.standing.tried(now, good=result.trial is True):
+            self._up(worker)
+        elif worker.state is not State.EJECTED and not worker.hung:
+            self._eject(worker, worker.trouble or "its answers broke", "broke")
+
+    def _hangs(self, worker: Worker, now: float) -> None:
+        worker.hung = True
+        if not worker.standing.out:
+            worker.standing.eject(now)
+        self._down(worker, "hangs: no byte comes of what it was asked", "hung")
 
     # Models
 
@@ -281,17 +283,26 @@ class Fleet:
 
     def _up(self, worker: Worker) -> None:
         worker.trouble = None
+        worker.hung = False
         if worker.state is not State.READY:
+            self._recovery.is_back(worker, [other for other in self._workers.values() if other is not worker])
             worker.state, worker.joined = State.READY, True
-            worker.failures_in_a_row = 0
             self._tell(ChangeKind.UP, worker)
+
+    def _eject(self, worker: Worker, trouble: str, reason: str) -> None:
+        worker.trouble = trouble
+        self._takes_out(worker, State.EJECTED, reason)
 
     def _down(self, worker: Worker, trouble: str, reason: str) -> None:
         worker.trouble = trouble
         worker.changed()
         if worker.state is not State.DOWN:
-            worker.state = State.DOWN
-            self._tell(ChangeKind.DOWN, worker, reason)
+            self._takes_out(worker, State.DOWN, reason)
+
+    def _takes_out(self, worker: Worker, state: State, reason: str) -> None:
+        worker.state = state
+        self._recovery.is_out(worker)
+        self._tell(ChangeKind.DOWN, worker, reason)
 
     def _tell(self, kind: ChangeKind, worker: Worker, reason: str = "") -> None:
         worker.changed()

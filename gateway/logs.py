@@ -107,15 +107,19 @@ class RequestLog:
         chance: Callable[[], float] = random.random,
     ) -> None:
         """`clock` gives Unix time in seconds, `chance` numbers from 0 to 1."""
-        told = settings.level in ("debug", "info")
-        self._share = settings.request_share if told else 0.0
-        self._decision_share = settings.decision_share if told else 0.0
+        self.configure(settings)
         self._render = json_line if writes_json(settings, stream) else text_line
         self._stream = stream
         self._clock = clock
         self._chance = chance
         self._lines: list[tuple[float, str, str, RequestLine | Fields]] = []
         self._timer: asyncio.TimerHandle | None = None
+
+    def configure(self, settings: Log) -> None:
+        """Take in level and shares anew; the format stays."""
+        told = settings.level in ("debug", "info")
+        self._share = settings.request_share if told else 0.0
+        self._decision_share = settings.decision_share if told else 0.0
 
     def write(self, line: RequestLine) -> None:
         """Take in a line; it is written within FLUSH_SECONDS. Call from the event loop."""

@@ -67,6 +67,10 @@ class Upstream:
                     raise
         return await self._exchange(await self._connect(target), head, body, streams=streams)
 
+    def configure(self, timeouts: Timeouts) -> None:
+        """Other timeouts for exchanges that begin from now on."""
+        self._timeouts = timeouts
+
     def release(self, connection: Connection) -> None:
         """Give a connection back: kept when its exchange ended cleanly, closed at once otherwise."""
         self._busy.discard(connection)

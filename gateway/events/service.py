@@ -233,6 +233,10 @@ class Events:
 
     # The fleet
 
+    def configure(self, models: Mapping[str, Model]) -> None:
+        """Take in the models' settings anew, for workers that join from now on."""
+        self._models = models
+
     def _settings(self, worker: Worker) -> EventSettings | None:
         said = (self._models[name].events for name in sorted(worker.backend.models) if name in self._models)
         chosen = next((each for each in said if each not in AUTOMATIC), "auto")
