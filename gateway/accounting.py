@@ -69,16 +69,17 @@ class Bill:
         "_between_tokens",
         "_in_flight",
         "_last_event_at",
-        "_mark_at",
         "_router",
         "call",
         "error",
         "finished_well",
+        "marked_at",
         "opened_at",
         "placement",
         "prompt",
         "request_id",
         "shown_id",
+        "spans",
         "status",
         "tenant",
         "tries",
@@ -92,7 +93,9 @@ class Bill:
         self._in_flight: Gauge | None = None
         self._between_tokens: Histogram | None = None
         self._last_event_at: float | None = None
-        self.opened_at = self._mark_at = accounts.clock()
+        self.opened_at = self.marked_at = accounts.clock()
+        self.spans: dict[str, float] = {}
+        """Seconds that each stage took so far; `marked_at` is when the last one ended."""
         self.request_id = self.shown_id = request_id
         self.status = 0
         self.finished_well = False
@@ -125,12 +128,13 @@ class Bill:
     def stage(self, name: str) -> None:
         """The stage `name` ends here; what the gateway took for it is counted."""
         now = self._accounts.clock()
-        self._accounts.metrics.overhead_seconds.labels(name).observe(now - self._mark_at)
-        self._mark_at = now
+        self.spans[name] = seconds = now - self.marked_at
+        self._accounts.metrics.overhead_seconds.labels(name).observe(seconds)
+        self.marked_at = now
 
     def resume(self) -> None:
         """A stage begins here: what passed since the last one was not the gateway's own time."""
-        self._mark_at = self._accounts.clock()
+        self.marked_at = self._accounts.clock()
 
     def asked(self, call: Call) -> None:
         """The request is readable and its model is known: it counts as in flight."""

@@ -154,6 +154,7 @@ class Gateway:
             ),
             body_limit_bytes=self.config.limits.body_bytes,
             remember=self.prewarmer.remember,
+            heartbeat_seconds=self.config.timeouts.stream_heartbeat_seconds,
         )
         return DataServer(proxy, self.fleet, self._upstream)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.accounting import Bill
+from gateway.answer_lines import debug_lines, timing_lines
 from gateway.client_answer import ClientAnswer
 from gateway.errors import GatewayError, NoBackend
 from gateway.events.retelling import asking_to_tell_again
@@ -27,6 +28,9 @@ MOST_EXECUTIONS: Final = 2
 
 STALLED_READER_SECONDS: Final = 60.0
 """How long a client may leave what was sent to it unread before it is given up."""
+
+UNCACHED_POLICY: Final = "least_loaded"
+"""For what no cache helps with, such as /tokenize."""
 
 _OVERLOADED: Final = 503
 
@@ -91,7 +95,7 @@ class Attempts:
             began,
             request_id=bill.request_id,
             tenant=job.tenant.name,
-            policy=job.tenant.policy,
+            policy=job.tenant.policy if job.call.caches else UNCACHED_POLICY,
             session=job.session,
             max_tokens=job.call.max_tokens,
             exclude=frozenset(job.excluded),
@@ -128,8 +132,9 @@ class Attempts:
             job.excluded.add(worker.name)
             job.retry_reason = "overloaded"
             return False
+        answer.fields += timing_lines(bill, self._clock())
         if job.debug and bill.placement is not None:
-            answer.fields += debug_lines(bill.placement)
+            answer.fields += debug_lines(bill.placement, job.prompt)
         try:
             await relay(connection, answer, bill, strip=job.strip_usage, stalled_seconds=self._stalled_reader_seconds)
         finally:
@@ -181,11 +186,4 @@ def request_head(job: Job, worker: Worker, body_bytes: int) -> bytes:
         ).encode("latin-1")
         + job.fields
         + b"\r\n"
-    )
-
-
-def debug_lines(placement: Placement) -> bytes:
-    """Which worker answers and why, for tenants that may know."""
-    return f"x-homing-backend: {placement.worker}\r\nx-homing-reason: {placement.reason}\r\n".encode(
-        "latin-1", "replace"
     )

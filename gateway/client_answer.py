@@ -20,6 +20,13 @@ _STATUS_LINES: Final = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() f
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 _JSON: Final = b"content-type: application/json\r\n"
+_OK: Final = 200
+
+UNBUFFERED: Final = b"cache-control: no-cache\r\nx-accel-buffering: no\r\n"
+"""Asks whoever passes a stream on not to gather it."""
+
+STREAM_FIELDS: Final = b"content-type: text/event-stream; charset=utf-8\r\n" + UNBUFFERED
+"""The head of a stream that begins with a heartbeat."""
 
 
 class Sent:
@@ -52,6 +59,7 @@ class ClientAnswer:
         "_request",
         "dialect",
         "fields",
+        "head_sent",
         "keep_alive",
         "request_id",
         "started",
@@ -69,9 +77,16 @@ class ClientAnswer:
         self.fields = b""
         """Header lines, each ended by CRLF, that every answer to this request carries."""
         self.started = False
+        self.head_sent = False
+        """A heartbeat took the head of a stream along: whatever comes is told in band."""
 
     def begin(self, status: int, fields: bytes, length: int | None) -> None:
-        """Prepare the head. `length` in bytes; None chunks the body, or ends it by the close for HTTP/1.0."""
+        """Prepare the head. `length` in bytes; None chunks the body, or ends it by the close for HTTP/1.0.
+
+        Nothing happens where heartbeats have taken it along.
+        """
+        if self.head_sent:
+            return
         if length is not None:
             framing = b"content-length: %d\r\n" % length
         elif self._http_1_1:
@@ -85,6 +100,20 @@ class ClientAnswer:
 
     def write(self, payload: bytes, *, last: bool) -> None:
         """Send a piece of the body; nothing happens when the client is gone."""
+        self._send(payload, last=last)
+        self.started = True
+
+    def heartbeat(self) -> None:
+        """Send an event that clients pass over, and before the first one the head of a stream.
+
+        `started` stays false: an answer, or an error in band, may still come of any worker.
+        """
+        if not self.head_sent:
+            self.begin(_OK, STREAM_FIELDS, None)
+            self.head_sent = True
+        self._send(self.dialect.heartbeat, last=False)
+
+    def _send(self, payload: bytes, *, last: bool) -> None:
         if self._chunked:
             framed = b"%x\r\n%b\r\n" % (len(payload), payload) if payload else b""
             payload = framed + _LAST_CHUNK if last else framed
@@ -92,7 +121,6 @@ class ClientAnswer:
         if transport is not None:
             transport.write(self._pending_head + payload if self._pending_head else payload)
         self._pending_head = b""
-        self.started = True
 
     def whole(self, status: int, fields: bytes, body: bytes) -> None:
         """A complete answer in one write."""
@@ -101,11 +129,19 @@ class ClientAnswer:
 
     def error(self, error: GatewayError) -> None:
         """An answer in the caller's own error shape. A body that was not read to its end closes the connection."""
+        if self.head_sent:
+            self.in_band(error)
+            return
         self._chunked = False
         self.keep_alive = self.keep_alive and self._request.content.is_eof()
         dialect = self.dialect
         body = dialect.error_body(error, self.request_id)
         self.whole(dialect.error_status(error), _JSON + header_lines(error.headers), body)
+
+    def in_band(self, error: GatewayError) -> None:
+        """End a stream whose head is out with an error event."""
+        self.keep_alive = False
+        self.write(self.dialect.in_band_event(error, self.request_id), last=True)
 
     def abort(self) -> None:
         """Reset the connection, so that nobody takes what was sent for a complete answer."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable
-from typing import Protocol
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final, Protocol
 
+import msgspec
 from aiohttp.web import BaseRequest
 
 from gateway.accounting import Accounts, Bill
@@ -18,13 +20,17 @@ from gateway.bodies import BODY_SECONDS, read_body
 from gateway.client_answer import ClientAnswer
 from gateway.errors import ContextLengthExceeded, ModelNotFound
 from gateway.fleet import Fleet
+from gateway.heartbeats import Heartbeats
 from gateway.limits.core import Admission, Unlimited
 from gateway.request_fields import expects_continue, forwarded_lines, request_id_of, session_of, wants_debug
 from gateway.tenants import Tenant, Tenants
-from gateway.wire import Call, Endpoint, forward_body, parse_call
+from gateway.wire import REPORTING, Call, Endpoint, forward_body, parse_call
 from router.core import Prompt, PromptSource
 from router.normalise import FoldRules
 from router.router import Router
+
+
+_CUTS: Final = msgspec.Raw(b'"auto"')
 
 
 class PreparesPrompts(Protocol):
@@ -51,6 +57,7 @@ class Proxy:
         accounts: Accounts,
         body_limit_bytes: int,
         body_seconds: float = BODY_SECONDS,
+        heartbeat_seconds: float | None = None,
         remember: Callable[[Job], None] | None = None,
         admission: Admission | None = None,
     ) -> None:
@@ -62,6 +69,7 @@ class Proxy:
         self._accounts = accounts
         self._body_limit_bytes = body_limit_bytes
         self._body_seconds = body_seconds
+        self._heartbeat_seconds = heartbeat_seconds
         self._remember = remember
         self._admission: Admission = admission or Unlimited()
         self._ids = map(f"{os.urandom(6).hex()}-{{:x}}".format, itertools.count(1))
@@ -71,7 +79,7 @@ class Proxy:
         with self._accounts.open(next(self._ids)) as bill:
             shown_id = bill.shown_id = request_id_of(request) or bill.request_id
             answer.request_id = shown_id
-            answer.fields = f"x-request-id: {shown_id}\r\n".encode("ascii")
+            answer.fields = answer.dialect.id_lines(shown_id)
             tenant = bill.tenant = self.identify(request)
             bill.stage("auth")
             body = await self._read(request)
@@ -84,9 +92,14 @@ class Proxy:
                 job = await self._prepare(request, tenant, call, bill, shown_id)
                 await grant.reserve(job.prompt.tokens, call.max_tokens)
                 answer.fields += grant.fields
-                await self._attempts.run(job, answer, bill)
-            if bill.finished_well and self._remember is not None:
+                with self._beating(call, answer):
+                    await self._attempts.run(job, answer, bill)
+            if bill.finished_well and self._remember is not None and call.endpoint in REPORTING:
                 self._remember(job)
+
+    def _beating(self, call: Call, answer: ClientAnswer) -> AbstractContextManager[object]:
+        seconds = self._heartbeat_seconds
+        return Heartbeats(answer, seconds) if seconds is not None and call.stream and call.caches else nullcontext()
 
     def identify(self, request: BaseRequest) -> Tenant:
         """Whose request it is; raises `InvalidApiKey`."""
@@ -119,13 +132,13 @@ class Proxy:
             session=call.session or session_of(request),
             fields=forwarded_lines(request, shown_id),
             body=forward_body(call, salt=salt, ask_usage=call.stream, partition=tenant.cache_partition),
-            strip_usage=call.stream and not call.include_usage,
+            strip_usage=call.hides_usage,
             debug=tenant.debug_headers and wants_debug(request),
         )
 
     def _check_length(self, tenant: Tenant, call: Call, prompt: Prompt) -> None:
         """Refuse what no worker can answer before it takes one up; of a mere estimate the worker has the last word."""
-        place = "messages" if call.source.messages is not None else "prompt"
+        place = call.text_field
         if tenant.max_prompt_tokens is not None and prompt.tokens > tenant.max_prompt_tokens:
             raise ContextLengthExceeded(
                 f"The prompt has {prompt.tokens} tokens; this key may send {tenant.max_prompt_tokens}.", param=place
@@ -141,5 +154,8 @@ class Proxy:
 
 
 def truncates(call: Call) -> bool:
-    """Whether the caller asks the worker to cut a prompt that is too long (vLLM's `truncate_prompt_tokens`)."""
-    return bytes(call.raw.get("truncate_prompt_tokens", b"null")) != b"null"
+    """Whether the caller asks the worker to cut a prompt that is too long: vLLM's `truncate_prompt_tokens`, or
+    `truncation` of the Responses API.
+    """
+    fields = call.raw
+    return bytes(fields.get("truncate_prompt_tokens", b"null")) != b"null" or fields.get("truncation") == _CUTS

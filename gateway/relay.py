@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
 
 from gateway.accounting import BROKEN_STREAM, CLIENT_GONE, Bill
 from gateway.body_framing import UntilCloseFraming
-from gateway.client_answer import ClientAnswer
-from gateway.errors import GatewayError, GatewayShutdown, UpstreamFailed, UpstreamTimedOut
+from gateway.client_answer import UNBUFFERED, ClientAnswer
+from gateway.dialects.core import worker_message
+from gateway.errors import (
+    EndpointNotServed,
+    GatewayError,
+    GatewayShutdown,
+    UpstreamFailed,
+    UpstreamTimedOut,
+    WorkerRefused,
+)
 from gateway.response_head import ResponseHead
 from gateway.sse import EventTooLong
 from gateway.upstream_connection import Cause, Connection, UpstreamFault
@@ -17,7 +26,8 @@ from gateway.upstream_connection import Cause, Connection, UpstreamFault
 PASSED_ON: Final = frozenset((b"content-type", b"content-encoding", b"retry-after", b"retry-after-ms"))
 """Header fields of a worker's answer that reach the client; everything else is the worker's own business."""
 
-_STREAM_FIELDS: Final = b"cache-control: no-cache\r\nx-accel-buffering: no\r\n"
+_REFUSED, _FAULT, _BAD_GATEWAY = 400, 500, 502
+_NO_ENDPOINT: Final = frozenset((404, 405, 501))
 _USAGE_LIMIT_BYTES: Final = 4 * 1024 * 1024
 
 
@@ -43,7 +53,10 @@ async def relay(
     """
     head = connection.answered_head
     streams = head.status == 200 and (head.field(b"content-type") or b"").startswith(b"text/event-stream")
-    kind = EventPassage if streams else PlainPassage
+    if head.status >= _REFUSED or (answer.head_sent and not streams):
+        kind: Callable[[Connection, ClientAnswer, Bill, bool], Passage] = RefusalPassage
+    else:
+        kind = EventPassage if streams else PlainPassage
     passage: Passage = kind(connection, answer, bill, strip)
     connection.attach(passage.feed)
     while not (connection.complete or connection.fault):
@@ -79,7 +92,7 @@ class EventPassage:
         self._scanner = answer.dialect.scanner(strip_usage=strip)
         self._events = 0
         head = connection.answered_head
-        answer.begin(head.status, passed_on(head) + _STREAM_FIELDS, None)
+        answer.begin(head.status, passed_on(head) + UNBUFFERED, None)
 
     def feed(self, payload: bytes) -> None:
         """Scan, pass on what is whole, and take note of tokens and usage."""
@@ -111,8 +124,7 @@ class EventPassage:
         if self._bill.status == CLIENT_GONE:
             return
         self._bill.broke(BROKEN_STREAM, error.code or error.type)
-        self._answer.keep_alive = False
-        self._answer.write(self._answer.dialect.in_band_event(error, self._answer.request_id), last=True)
+        self._answer.in_band(error)
 
     def _note_tokens(self, now: float) -> None:
         self._events = self._scanner.events
@@ -193,6 +205,49 @@ class PlainPassage:
         usage = self._answer.dialect.read_usage(body) if body is not None and self._head.status == 200 else None
         self._bill.answered(self._head.status, usage)
         self._answer.write(payload, last=True)
+
+
+class RefusalPassage(PlainPassage):
+    """A worker's error, or no stream where one is under way: kept until it is whole, then told as the caller's client
+    reads it. One that is too long to keep is passed on as it is."""
+
+    def feed(self, payload: bytes) -> None:
+        """Keep; tell once, at the end."""
+        connection, answer = self._connection, self._answer
+        if self._begun:
+            super().feed(payload)
+            return
+        self._keep(payload)
+        if connection.complete:
+            self._tell(b"".join(self._kept))
+        elif self._kept_bytes > _USAGE_LIMIT_BYTES and not answer.head_sent:
+            kept, self._kept = b"".join(self._kept), []
+            super().feed(kept)
+
+    def _tell(self, body: bytes) -> None:
+        status, answer = self._head.status, self._answer
+        self._bill.answered(status if status >= _REFUSED else _BAD_GATEWAY, None)
+        if answer.head_sent:
+            answer.in_band(_in_words(status, body))
+        elif status in _NO_ENDPOINT and worker_message(body) is None:
+            answer.error(EndpointNotServed("The model's workers do not serve this endpoint."))
+        elif (told := answer.dialect.rephrased(status, body, answer.request_id)) is not None:
+            answer.whole(told[0], b"content-type: application/json\r\n" + retry_lines(self._head), told[1])
+        else:
+            answer.whole(status, passed_on(self._head), body)
+
+
+def _in_words(status: int, body: bytes) -> GatewayError:
+    """A worker's refusal as an error to be told in band."""
+    if status < _REFUSED:
+        return UpstreamFailed("The model server did not stream its answer.")
+    message = worker_message(body) or f"The model server answered with status {status}."
+    return WorkerRefused(message) if status < _FAULT else UpstreamFailed(message)
+
+
+def retry_lines(head: ResponseHead) -> bytes:
+    """Of the worker's head what tells when to try again."""
+    return b"".join([name + b": " + value + b"\r\n" for name, value in head.fields if name.startswith(b"retry-after")])
 
 
 def gateway_error(fault: UpstreamFault) -> GatewayError:

@@ -6,7 +6,9 @@ import asyncio
 import logging
 import traceback
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 
 import msgspec
 from aiohttp import HttpVersion10, HttpVersion11
@@ -15,13 +17,15 @@ from aiohttp.web import BaseRequest, StreamResponse
 from gateway.client_answer import ClientAnswer
 from gateway.dialects.core import Dialect
 from gateway.dialects.openai import OPENAI
-from gateway.errors import GatewayError, MethodNotAllowed, UnknownPath, UnsupportedVersion
+from gateway.dialects.table import dialect_of
+from gateway.errors import GatewayError, MethodNotAllowed, ModelNotFound, UnknownPath, UnsupportedVersion
 from gateway.fleet import Fleet
 from gateway.http_server import HttpServer
 from gateway.proxy import Proxy
 from gateway.upstream import Upstream
 from gateway.wire import Endpoint
 
+MODELS_PATH: Final = "/v1/models"
 BACKLOG: Final = 4096
 LAST_WORDS_SECONDS: Final = 2.0
 """For the error events of streams that the grace was too short for."""
@@ -55,9 +59,8 @@ class DataServer:
         self._http = HttpServer(self._answer)
         self._listener: asyncio.Server | None = None
         self._routes: dict[str, Route] = {
-            Endpoint.CHAT.value: Route("POST", self._chat),
-            Endpoint.COMPLETIONS.value: Route("POST", self._completions),
-            "/v1/models": Route("GET", self._models),
+            **{each.value: Route("POST", partial(self._ask, each), dialect_of(each)) for each in Endpoint},
+            MODELS_PATH: Route("GET", self._models),
         }
 
     async def start(self, host: str, port: int) -> int:
@@ -134,7 +137,8 @@ class DataServer:
         if request.version not in (HttpVersion10, HttpVersion11):
             raise UnsupportedVersion("Only HTTP/1.0 and HTTP/1.1 are spoken here.")
         # The raw target, not a parsed one: no dot segment, escape or absolute form can mean one of these paths.
-        found = self._routes.get(request.raw_path.partition("?")[0])
+        path = request.raw_path.partition("?")[0]
+        found = self._routes.get(path) or (Route("GET", self._model) if path.startswith(f"{MODELS_PATH}/") else None)
         if found is None:
             raise UnknownPath(f"There is nothing here; there are {', '.join(self._routes)}.")
         answer.dialect = found.dialect
@@ -142,13 +146,22 @@ class DataServer:
             raise MethodNotAllowed(f"Use {found.method} here.", headers=(("allow", found.method),))
         return found.handle
 
-    async def _chat(self, request: BaseRequest, answer: ClientAnswer) -> None:
-        await self._proxy.handle(request, Endpoint.CHAT, answer)
-
-    async def _completions(self, request: BaseRequest, answer: ClientAnswer) -> None:
-        await self._proxy.handle(request, Endpoint.COMPLETIONS, answer)
+    async def _ask(self, endpoint: Endpoint, request: BaseRequest, answer: ClientAnswer) -> None:
+        await self._proxy.handle(request, endpoint, answer)
 
     async def _models(self, request: BaseRequest, answer: ClientAnswer) -> None:
-        tenant = self._proxy.identify(request)
-        cards = [card.public() for card in self._fleet.models() if tenant.may_use(card.id)]
+        cards = list(self._cards(request).values())
         answer.whole(200, _JSON, msgspec.json.encode({"object": "list", "data": cards}))
+
+    async def _model(self, request: BaseRequest, answer: ClientAnswer) -> None:
+        """One card; the name may hold slashes, escaped or not."""
+        name = unquote(request.raw_path.partition("?")[0].removeprefix(f"{MODELS_PATH}/"))
+        card = self._cards(request).get(name)
+        if card is None:
+            raise ModelNotFound("The model does not exist, or this key may not use it.", param="model")
+        answer.whole(200, _JSON, msgspec.json.encode(card))
+
+    def _cards(self, request: BaseRequest) -> dict[str, dict[str, Any]]:
+        """What this caller may ask for, by name."""
+        tenant = self._proxy.identify(request)
+        return {card.id: card.public() for card in self._fleet.models() if tenant.may_use(card.id)}

@@ -110,6 +110,11 @@ class Timeouts(Section, frozen=True):
         Annotated[float, Meta(ge=0)],
         Meta(description="How long a request may wait for room when every worker has its max_in_flight; 0 refuses it."),
     ] = 5.0
+    stream_heartbeat_seconds: Annotated[
+        Seconds | None,
+        Meta(description="A heartbeat this often before the first byte of a stream, so that nobody on the way takes it "
+             "for dead; the first sends the head, and what fails after it is told in the stream. None by default."),
+    ] = None  # fmt: skip
     drain_delay_seconds: Annotated[
         Annotated[float, Meta(ge=0)],
         Meta(description="After SIGTERM: how long to go on accepting while /readyz already says no."),
