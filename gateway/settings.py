@@ -9,6 +9,8 @@ from msgspec import Meta, field
 from gateway.placement_settings import EventSettings, PolicySettings
 from gateway.settings_base import Count, Port, Seconds, Section
 from gateway.tenant_settings import TenantSettings as TenantSettings
+from gateway.timeout_settings import Limits as Limits
+from gateway.timeout_settings import Timeouts as Timeouts
 
 
 class Listen(Section, frozen=True):
@@ -91,43 +93,6 @@ class Model(Section, frozen=True):
         Annotated[float, Meta(ge=0)] | None,
         Meta(description="Where learning a prefill's fixed cost starts."),
     ] = None
-
-
-class Timeouts(Section, frozen=True):
-    """How long each phase of a request may take. No total: a stream may last as long as it moves."""
-
-    connect_seconds: Annotated[Seconds, Meta(description="Until a worker accepts the connection.")] = 1.0
-    first_byte_seconds: Annotated[
-        Seconds,
-        Meta(description="Until a worker sends the first byte of a streamed answer: its queue and its prefill."),
-    ] = 60.0
-    whole_answer_seconds: Annotated[
-        Seconds,
-        Meta(description="The same for an answer that is not streamed, which a worker sends when it is complete."),
-    ] = 600.0
-    idle_seconds: Annotated[Seconds, Meta(description="Between two pieces of a worker's answer.")] = 30.0
-    queue_seconds: Annotated[
-        Annotated[float, Meta(ge=0)],
-        Meta(description="How long a request may wait for room when every worker has its max_in_flight; 0 refuses it."),
-    ] = 5.0
-    stream_heartbeat_seconds: Annotated[
-        Seconds | None,
-        Meta(description="A heartbeat this often before the first byte of a stream, so that nobody on the way takes it "
-             "for dead; the first sends the head, and what fails after it is told in the stream. None by default."),
-    ] = None  # fmt: skip
-    drain_delay_seconds: Annotated[
-        Annotated[float, Meta(ge=0)],
-        Meta(description="After SIGTERM: how long to go on accepting while /readyz already says no."),
-    ] = 5.0
-    drain_seconds: Annotated[
-        Seconds, Meta(description="After that: how long open requests may take to end; the longest stream you serve.")
-    ] = 300.0
-
-
-class Limits(Section, frozen=True):
-    """Bounds on what one request may bring."""
-
-    body_bytes: Annotated[Count, Meta(description="Largest request body, decoded.")] = 32 * 1024 * 1024
 
 
 class Probes(Section, frozen=True):
