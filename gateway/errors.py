@@ -199,6 +199,15 @@ class NoBackend(GatewayError):
     retry_hint = (("retry-after", "1"),)
 
 
+class Quarantined(GatewayError):
+    """Two workers died of requests with this prompt; no other is given it for a while."""
+
+    situation = "prompt that two workers died of"
+    status = 503
+    code = "quarantined"
+    retry_hint = DO_NOT_RETRY
+
+
 class IsolationUnavailable(GatewayError):
     """No salt can be made for this tenant: fail closed, never forward unsalted."""
 

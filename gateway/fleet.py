@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from enum import Enum
-from typing import NamedTuple
 
+from gateway.block_sizes import known_block_tokens, routing_block_tokens
+from gateway.fault_settings import Faults
+from gateway.fleet_changes import Change as Change
+from gateway.fleet_changes import ChangeKind as ChangeKind
+from gateway.fleet_changes import Listener
 from gateway.lease import Lease as Lease
 from gateway.model_cards import ModelCard, merge_cards
 from gateway.recovery import Recovery
@@ -38,7 +42,7 @@ class Fleet:
     def __init__(self, facts: Facts, faults: Faults | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._facts = dict(facts)
         self._clock = clock
-        self._recovery = Recovery(faults or Faults(), clock)
+        self.recovery = Recovery(faults or Faults(), clock)
         self._measured: dict[str, ServingFacts] = {}
         self._workers: dict[str, Worker] = {}
         self._listeners: list[Listener] = []
@@ -54,7 +58,7 @@ class Fleet:
         """Take a worker in; it gets requests after its first good probe. ValueError when the name is taken."""
         if backend.name in self._workers:
             raise ValueError(f"there is a worker named {backend.name} already")
-        worker = self._workers[backend.name] = Worker(backend, self._recovery.rules)
+        worker = self._workers[backend.name] = Worker(backend, self.recovery.rules)
         self._tell(ChangeKind.JOINED, worker)
         return worker
 
@@ -68,7 +72,7 @@ class Fleet:
         """Let a worker go; requests that are there end in their own time."""
         worker = self.worker(name)
         del self._workers[name]
-        self._recovery.forget(worker)
+        self.recovery.forget(worker)
         self._tell(ChangeKind.LEFT, worker)
 
     def drain(self, name: str) -> None:
@@ -113,18 +117,17 @@ class Fleet:
         For an adapter they are all of its base's, those without it as not ready: both share one ring.
         """
         facts, base = self.facts(model), self.base_model(model)
-        if self._recovery.limited:
-            self._recovery.refresh()
-        serving = [worker for worker in self._workers.values() if worker.configured_for(base)]
+        if self.recovery.limited:
+            self.recovery.refresh()
+        serving = self.configured_workers(base)
         views = [worker.view(model, facts) for worker in serving]
-        if self._recovery.limited:
-            views = self._recovery.reconsider(model, serving, views)
+        if self.recovery.limited:
+            views = self.recovery.reconsider(model, serving, views)
         return FleetView(tuple(views))
 
-    def panics(self, model: str) -> bool:
-        """Whether too few workers of a base model are left, so that ejected ones are asked too."""
-        serving = [worker for worker in self._workers.values() if worker.configured_for(model)]
-        return bool(self._recovery.limited) and self._recovery.choice(serving).panic
+    def configured_workers(self, base: str) -> list[Worker]:
+        """The workers that a base model is sent to, ready or not."""
+        return [worker for worker in self._workers.values() if worker.configured_for(base)]
 
     def lease(self, name: str) -> Lease:
         """A slot at a worker, to be used with `async with`; `UnknownWorker` when it has gone."""
@@ -159,10 +162,7 @@ class Fleet:
     # What was heard
 
     def report(self, worker: Worker, outcome: Outcome) -> None:
-        """Take in how an attempt ended: a refused connection means down, the third failure in a row out.
-
-        A worker that was replaced under its name is blamed for nothing of its predecessor's.
-        """
+        """Take in how an attempt at this very worker ended: a refused connection means down, a third failure out."""
         if self._workers.get(worker.name) is not worker:
             return
         standing = worker.standing
@@ -171,20 +171,15 @@ class Fleet:
                 self._up(worker)
         elif outcome is Outcome.REFUSED:
             worker.gone_since_ready = worker.gone_since_ready or worker.state is State.READY
-            self._down(worker, "refused a connection", outcome.value)
+            self._out(worker, State.DOWN, "refused a connection", outcome.value)
         elif standing.failed(self._clock()):
             trouble = f"{outcome.value} {standing.failures_in_a_row} times in a row"
             if outcome is Outcome.SILENT:
                 # It may be at work on them still, and would be on more: not even a panic sends it any.
                 worker.hung = True
-                self._down(worker, trouble, outcome.value)
+                self._out(worker, State.DOWN, trouble, outcome.value)
             elif worker.state is State.READY:
-                self._eject(worker, trouble, outcome.value)
-
-    def spare(self, worker: Worker, seconds: float) -> None:
-        """The worker said that it has too much to do: others come first for so long."""
-        if self._workers.get(worker.name) is worker:
-            self._recovery.spare(worker, seconds)
+                self._out(worker, State.EJECTED, trouble, outcome.value)
 
     def probed(self, name: str, result: ProbeResult, now: float) -> None:
         """Take in a round of probes at `now` (monotonic seconds)."""
@@ -205,17 +200,17 @@ class Fleet:
         """Whether it may be used: its probes must be good, and after an ejection its trial too."""
         trouble = result.trouble or worker.unfit()
         if trouble is not None:
-            self._down(worker, trouble, "probe")
+            self._out(worker, State.DOWN, trouble, "probe")
         elif not worker.standing.out or worker.standing.tried(now, good=result.trial is True):
             self._up(worker)
         elif worker.state is not State.EJECTED and not worker.hung:
-            self._eject(worker, worker.trouble or "its answers broke", "broke")
+            self._out(worker, State.EJECTED, worker.trouble or "its answers broke", "broke")
 
     def _hangs(self, worker: Worker, now: float) -> None:
         worker.hung = True
         if not worker.standing.out:
             worker.standing.eject(now)
-        self._down(worker, "hangs: no byte comes of what it was asked", "hung")
+        self._out(worker, State.DOWN, "hangs: no byte comes of what it was asked", "hung")
 
     # Models
 
@@ -285,24 +280,17 @@ class Fleet:
         worker.trouble = None
         worker.hung = False
         if worker.state is not State.READY:
-            self._recovery.is_back(worker, [other for other in self._workers.values() if other is not worker])
+            self.recovery.is_back(worker, [other for other in self._workers.values() if other is not worker])
             worker.state, worker.joined = State.READY, True
             self._tell(ChangeKind.UP, worker)
 
-    def _eject(self, worker: Worker, trouble: str, reason: str) -> None:
-        worker.trouble = trouble
-        self._takes_out(worker, State.EJECTED, reason)
-
-    def _down(self, worker: Worker, trouble: str, reason: str) -> None:
+    def _out(self, worker: Worker, state: State, trouble: str, reason: str) -> None:
         worker.trouble = trouble
         worker.changed()
-        if worker.state is not State.DOWN:
-            self._takes_out(worker, State.DOWN, reason)
-
-    def _takes_out(self, worker: Worker, state: State, reason: str) -> None:
-        worker.state = state
-        self._recovery.is_out(worker)
-        self._tell(ChangeKind.DOWN, worker, reason)
+        if worker.state is not state:
+            worker.state = state
+            self.recovery.is_out(worker)
+            self._tell(ChangeKind.DOWN, worker, reason)
 
     def _tell(self, kind: ChangeKind, worker: Worker, reason: str = "") -> None:
         worker.changed()

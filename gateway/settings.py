@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
+from gateway.fault_settings import Faults
 from gateway.placement_settings import EventSettings, PolicySettings
 from gateway.settings_base import Count, Port, Seconds, Section
 from gateway.tenant_settings import TenantSettings as TenantSettings
@@ -217,6 +218,7 @@ class Config(Section, frozen=True, kw_only=True):
     timeouts: Timeouts = field(default_factory=Timeouts)
     limits: Limits = field(default_factory=Limits)
     probes: Probes = field(default_factory=Probes)
+    faults: Faults = field(default_factory=Faults)
     prewarm: Prewarm = field(default_factory=Prewarm)
     log: Log = field(default_factory=Log)
     redis: Annotated[

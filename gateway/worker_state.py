@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from math import lcm
 
 from gateway.addresses import WorkerAddress
+from gateway.block_sizes import routing_block_tokens as routing_block_tokens
+from gateway.ejection import EjectionRules, Fitness, Standing
 from gateway.model_cards import ModelCard
 from gateway.worker_metrics import WorkerFigures, hit_ratio, restarted
 from router.core import Prompt, WorkerView
 
 ANY_MODEL = "*"
 """A worker configured under this name serves whatever models it lists."""
-
-LEAST_ROUTING_BLOCK_TOKENS = 64
-LEAST_KNOWN_BLOCK_TOKENS = 16
-MOST_KNOWN_BLOCK_TOKENS = 512
-DEFAULT_WORKER_BLOCK_TOKENS = 16
-
-FAILURES_TO_DOWN = 3
-"""So many attempts in a row that broke or stayed silent take a worker out until its next good probe."""
 
 SILENT_PROBES_TO_DOWN = 3
 
@@ -34,6 +27,8 @@ class State(Enum):
 
     UNKNOWN = "unknown"
     READY = "ready"
+    EJECTED = "ejected"
+    """Its probes are good, its answers were not: asked only when too few others are left."""
     DOWN = "down"
 
 
@@ -81,12 +76,15 @@ class ProbeResult:
     """What one round of probes found. `trouble` None means healthy, else a few words for logs and /readyz.
 
     `cards` and `figures` are None where that page was not asked for or could not be read; `refused` says that
-    nobody listens there; `silent` that no answer came in time, which a worker at full load may do now and then.
+    nobody listens there; `silent` that no answer came in time, which a worker at full load may do now and then;
+    `hung` that nothing else comes from it either. `trial` tells how a request of our own went, where one was made.
     """
 
     trouble: str | None = None
     refused: bool = False
     silent: bool = False
+    hung: bool = False
+    trial: bool | None = None
     cards: tuple[ModelCard, ...] | None = None
     figures: WorkerFigures | None = None
 
@@ -97,10 +95,15 @@ class Worker:
     `events` says why its cache is only believed, None where its KV events are gone by; `event_block_tokens` is its own
     block where it publishes some; `lacks` says of a prompt and its predicted cached tokens whether the worker should
     be asked to tell again what it holds of it. They are changed by who follows the events.
+
+    `hung` says that it was found so by the data plane, whatever its probes say. `slow_start` makes of a bound of
+    requests in flight the one that holds while it is coming back. `heard_at` (monotonic seconds) is when a request of
+    ours last got a byte from it.
     """
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, rules: EjectionRules | None = None) -> None:
         self.backend = backend
+        self.standing = Standing(rules)
         self.name = backend.name
         self.host, self.port, self.base_path = backend.address
         self.api_key = backend.api_key
@@ -109,9 +112,11 @@ class Worker:
         self.draining = False
         self.joined = False
         self.in_flight = 0
-        self.failures_in_a_row = 0
         self.silent_probes = 0
         self.gone_since_ready = False
+        self.hung = False
+        self.slow_start: Callable[[int], int] | None = None
+        self.heard_at = 0.0
         self.cards: tuple[ModelCard, ...] | None = None
         self.figures: WorkerFigures | None = None
         self.hit_ratio: float | None = None
@@ -130,9 +135,28 @@ class Worker:
         """Whether it may be given new requests at all."""
         return self.state is State.READY and not self.draining
 
+    @property
+    def failures_in_a_row(self) -> int:
+        """Attempts that broke or stayed silent since it last answered."""
+        return self.standing.failures_in_a_row
+
+    @property
+    def fitness(self) -> Fitness:
+        """What speaks against giving it a request, leaving aside what model that is of."""
+        if self.state is State.EJECTED:
+            return Fitness.OUT
+        if self.state is not State.READY:
+            return Fitness.DEAD
+        return Fitness.BUSY if self.standing.busy_until is not None else Fitness.FIT
+
     def listed(self, model: str) -> ModelCard | None:
         """The worker's own card of a model or adapter."""
         return next((card for card in self.cards or () if card.id == model), None)
+
+    @property
+    def cache_fields(self) -> frozenset[str]:
+        """The wishes for its cache that it says it understands."""
+        return frozenset(field for card in self.cards or () for field in card.cache_fields)
 
     def configured_for(self, model: str) -> bool:
         """Whether the configuration sends this model here: by name, as any model, or as an adapter of one here."""
@@ -179,7 +203,12 @@ class Worker:
     def bears_with(self, result: ProbeResult) -> bool:
         """Count silent probes; True while a ready worker may still be just busy."""
         self.silent_probes = self.silent_probes + 1 if result.silent else 0
-        return result.silent and self.state is State.READY and self.silent_probes < SILENT_PROBES_TO_DOWN
+        return (
+            result.silent
+            and not result.hung
+            and self.state is State.READY
+            and self.silent_probes < SILENT_PROBES_TO_DOWN
+        )
 
     def unfit(self) -> str | None:
         """Why a worker that answers its probes may still not be used, or None."""
@@ -217,10 +246,10 @@ class Worker:
         bounds = [bound for bound in (self.backend.max_in_flight, facts.max_in_flight) if bound is not None]
         return WorkerView(
             name=self.name,
-            ready=self.state is State.READY and self.serves(model),
+            ready=self.state is State.READY and self.standing.busy_until is None and self.serves(model),
             draining=self.draining,
             in_flight=self.in_flight,
-            max_in_flight=min(bounds, default=None),
+            max_in_flight=self._bound(bounds),
             cache_blocks=self._cache_blocks(facts),
             prefill_tokens_per_second=facts.prefill_tokens_per_second,
             prefill_fixed_seconds=facts.prefill_fixed_seconds,
@@ -230,30 +259,17 @@ class Worker:
             joined=self.joined,
         )
 
+    def _bound(self, bounds: Sequence[int]) -> int | None:
+        """Where nobody gives a bound there is none to grow up to: then the router's own balance must do."""
+        bound = min(bounds, default=None)
+        return bound if bound is None or self.slow_start is None else self.slow_start(bound)
+
     def _cache_blocks(self, facts: ServingFacts) -> int | None:
         size_tokens = self.figures.cache_size_tokens if self.figures else None
         if size_tokens is None:
             return None
         worker_block = facts.worker_block_tokens or (self.figures.block_tokens if self.figures else None)
         return max(1, size_tokens // (facts.routing_block_tokens or routing_block_tokens(worker_block)))
-
-
-def routing_block_tokens(worker_block_tokens: int | None) -> int:
-    """The least multiple of the worker's block that is at least 64 tokens."""
-    block = worker_block_tokens or DEFAULT_WORKER_BLOCK_TOKENS
-    return -(-LEAST_ROUTING_BLOCK_TOKENS // block) * block
-
-
-def known_block_tokens(workers: Iterable[Worker]) -> int | None:
-    """The routing block where some of a model's workers publish events: their own block, or one that holds theirs.
-
-    Blocks of a few tokens (SGLang's default is 1) are taken together. None where nobody publishes, and where sizes
-    have no reasonable multiple in common.
-    """
-    sizes = {worker.event_block_tokens for worker in workers if worker.event_block_tokens}
-    block = lcm(*sizes)
-    block *= -(-LEAST_KNOWN_BLOCK_TOKENS // block)
-    return block if sizes and block <= MOST_KNOWN_BLOCK_TOKENS else None
 
 
 def _same_process(before: WorkerFigures | None, after: WorkerFigures | None) -> bool:

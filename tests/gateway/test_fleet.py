@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.block_sizes import routing_block_tokens
 from gateway.fleet import ChangeKind, Fleet, UnknownWorker
 from gateway.worker_metrics import WorkerFigures
-from gateway.worker_state import Outcome, ProbeResult, ServingFacts, State, routing_block_tokens
+from gateway.worker_state import Outcome, ProbeResult, ServingFacts, State
 from tests.gateway.builders import build_backend, build_cards, build_fleet, build_healthy
 
 REFUSED = ProbeResult(trouble="no connection", refused=True)
@@ -119,6 +120,13 @@ async def live_through(order):
     assert all(worker.in_flight == 0 for worker in fleet.workers)
 
 
+def report_if_there(fleet, name, outcome):
+    """Only of live workers is anything known by name."""
+    for worker in fleet.workers:
+        if worker.name == name:
+            fleet.report(worker, outcome)
+
+
 async def one_step(fleet, held, what, name):
     known = name in [worker.name for worker in fleet.workers]
     if what == "take" and known:
@@ -128,11 +136,11 @@ async def one_step(fleet, held, what, name):
     elif what == "break" and held:
         error = ConnectionResetError()
         await held.pop().__aexit__(type(error), error, None)
-        fleet.report(name, Outcome.BROKE)
+        report_if_there(fleet, name, Outcome.BROKE)
     elif what == "probe":
         fleet.probed(name, build_healthy(), now=1.0)
     elif what == "refuse":
-        fleet.report(name, Outcome.REFUSED)
+        report_if_there(fleet, name, Outcome.REFUSED)
     elif what == "leave" and known:
         fleet.remove(name)
     elif what == "join" and not known:
@@ -143,7 +151,7 @@ def test_a_refused_connection_takes_a_worker_out_until_its_next_good_probe():
     """The data plane knows first."""
     fleet = build_fleet("w1", "w2")
     heard = watch(fleet)
-    fleet.report("w1", Outcome.REFUSED)
+    fleet.report(fleet.worker("w1"), Outcome.REFUSED)
     assert ready_names(fleet) == ["w2"]
     fleet.probed("w1", build_healthy(), now=1.0)
     assert ready_names(fleet) == ["w1", "w2"]
@@ -151,26 +159,36 @@ def test_a_refused_connection_takes_a_worker_out_until_its_next_good_probe():
 
 
 def test_three_failures_in_a_row_take_a_worker_out():
-    """One broken connection is bad luck."""
-    fleet = build_fleet("w1")
+    """One broken connection is bad luck; the only worker there is is asked on all the same."""
+    fleet = build_fleet("w1", "w2")
     for outcome in (Outcome.BROKE, Outcome.SILENT):
-        fleet.report("w1", outcome)
-    assert ready_names(fleet) == ["w1"]
-    fleet.report("w1", Outcome.BROKE)
-    assert ready_names(fleet) == []
+        fleet.report(fleet.worker("w1"), outcome)
+    assert ready_names(fleet) == ["w1", "w2"]
+    fleet.report(fleet.worker("w1"), Outcome.BROKE)
+    assert ready_names(fleet) == ["w2"]
+    assert fleet.worker("w1").state is State.EJECTED
 
 
 def test_an_answer_forgives_earlier_failures():
     """Three in a row, not three in a day."""
     fleet = build_fleet("w1")
     for outcome in (Outcome.BROKE, Outcome.BROKE, Outcome.ANSWERED, Outcome.BROKE, Outcome.BROKE):
-        fleet.report("w1", outcome)
+        fleet.report(fleet.worker("w1"), outcome)
     assert ready_names(fleet) == ["w1"]
 
 
-def test_a_report_about_a_worker_that_has_gone_is_nothing():
-    """Requests outlive workers."""
-    build_fleet("w1").report("gone", Outcome.REFUSED)
+def test_a_report_about_a_worker_that_has_gone_blames_nobody():
+    """Requests outlive workers: who took its name and place is another (a restart in place, G-18)."""
+    fleet = build_fleet("w1")
+    before = fleet.worker("w1")
+    fleet.remove("w1")
+    fleet.report(before, Outcome.REFUSED)
+    fleet.add(build_backend("w1"))
+    fleet.probed("w1", build_healthy(), now=1.0)
+    for outcome in (Outcome.REFUSED, Outcome.BROKE, Outcome.BROKE, Outcome.BROKE):
+        fleet.report(before, outcome)
+    assert ready_names(fleet) == ["w1"]
+    assert fleet.worker("w1").failures_in_a_row == 0
 
 
 def test_a_busy_worker_may_miss_two_probes():
@@ -218,7 +236,7 @@ def test_a_worker_that_came_back_as_the_same_process_keeps_its_cache():
     fleet = build_fleet("w1", ready=False)
     fleet.probed("w1", build_healthy(figures=figures), now=0.0)
     heard = watch(fleet)
-    fleet.report("w1", Outcome.REFUSED)
+    fleet.report(fleet.worker("w1"), Outcome.REFUSED)
     fleet.probed("w1", REFUSED, now=1.0)
     fleet.probed("w1", build_healthy(figures=figures), now=2.0)
     assert [kind for kind, _ in heard] == [ChangeKind.DOWN, ChangeKind.UP]
@@ -257,7 +275,7 @@ def test_models_are_merged_over_workers():
     fleet = build_fleet("w1", "w2", ready=False)
     fleet.probed("w2", ProbeResult(cards=build_cards("m", max_model_len=2048, lora_b="m")), now=0.0)
     fleet.probed("w1", ProbeResult(cards=build_cards("m", max_model_len=4096, lora_a="m")), now=0.0)
-    fleet.report("w2", Outcome.REFUSED)
+    fleet.report(fleet.worker("w2"), Outcome.REFUSED)
     assert [card.id for card in fleet.models()] == ["m", "lora-a", "lora-b"]
     assert fleet.card("m").max_model_len == 2048
 
@@ -327,7 +345,7 @@ def test_the_picture_is_drawn_once_until_something_changes():
     fleet = build_fleet("w1", "w2")
     before = fleet.view("m").workers
     assert all(old is new for old, new in zip(before, fleet.view("m").workers, strict=True))
-    fleet.report("w1", Outcome.REFUSED)
+    fleet.report(fleet.worker("w1"), Outcome.REFUSED)
     assert not fleet.view("m").workers[0].ready
 
 

@@ -45,7 +45,7 @@ def test_workers_show_as_they_are():
     scrapes = Scrapes("w1", "w2")
     figures = WorkerFigures(running=3.0, waiting=2.0, kv_cache_usage_ratio=0.5)
     scrapes.fleet.probed("w1", build_healthy(figures=figures), now=1.0)
-    scrapes.fleet.report("w2", Outcome.REFUSED)
+    scrapes.fleet.report(scrapes.fleet.worker("w2"), Outcome.REFUSED)
     assert [scrapes.value("backend_up", backend=name) for name in ("w1", "w2")] == [1.0, 0.0]
     assert scrapes.value("backend_requests_running", backend="w1") == 3.0
     assert scrapes.value("backend_requests_waiting", backend="w1") == 2.0
@@ -86,7 +86,7 @@ def test_a_worker_that_joins_later_has_its_own_name():
 def test_ejections_are_counted_by_reason():
     """Once for each time, not for each probe that finds it still down."""
     scrapes = Scrapes("w1")
-    scrapes.fleet.report("w1", Outcome.REFUSED)
+    scrapes.fleet.report(scrapes.fleet.worker("w1"), Outcome.REFUSED)
     for now in (1.0, 2.0):
         scrapes.fleet.probed("w1", ProbeResult(trouble="no connection", refused=True), now=now)
     assert scrapes.value("backend_ejections_total", reason="refused") == 1.0
