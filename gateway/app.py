@@ -14,8 +14,10 @@ from prometheus_client import CollectorRegistry
 
 from gateway.accounting import Accounts
 from gateway.admin import Admin, Readiness
+from gateway.applying import Applier, upstream_timeouts
 from gateway.attempts import Attempts
 from gateway.config import Config, Secrets
+from gateway.config_routes import ConfigRoutes
 from gateway.discovery.static import static_backends
 from gateway.events.service import Events
 from gateway.fleet import Change, ChangeKind, Fleet
@@ -29,14 +31,14 @@ from gateway.probes import Probes
 from gateway.prompts import Prompts
 from gateway.proxy import Proxy
 from gateway.record import Recorder
+from gateway.reload import Reloader, Source
 from gateway.server import DataServer
 from gateway.serving import Serving, serving_facts
 from gateway.shared.sharing import Sharing
 from gateway.tenants import Tenants
-from gateway.upstream import Timeouts, Upstream
+from gateway.upstream import Upstream
 from gateway.version import homing_version
 from gateway.worker_routes import WorkerRoutes
-from gateway.worker_state import ANY_MODEL
 
 PROBED = "first probe of every worker"
 LOADED = "tokenisers"
@@ -61,6 +63,7 @@ class Gateway:
         config: Config,
         secrets: Secrets,
         *,
+        source: Source | None = None,
         request_log: RequestLog | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -102,7 +105,12 @@ class Gateway:
             clock,
             replicas=lambda: 1 + (self.sharing.others if self.sharing is not None else 0),
         )
-        self.server = self._data_server(clock)
+        self._membership = Membership(self.fleet, config.models, secrets.worker_keys, self.serving.expect)
+        self._proxy = self._make_proxy(clock)
+        self.server = DataServer(self._proxy, self.fleet, self._upstream)
+        self.reloader = Reloader(config, secrets, source, self.metrics, self.tenants.revoke)
+        self._applier = self._make_applier()
+        self.reloader.on_reload(self._apply, self._check)
         self._admin = Admin(
             readiness=self.readiness,
             watch=self._watch,
@@ -111,7 +119,7 @@ class Gateway:
             serving=self.serving,
             tenants=self.tenants,
             clock=clock,
-            routes=(self._worker_routes(secrets).register,),
+            routes=(self._worker_routes().register, ConfigRoutes(self.reloader).register),
         )
 
     async def __aenter__(self) -> Gateway:
@@ -136,9 +144,9 @@ class Gateway:
         await asyncio.sleep(timeouts.drain_delay_seconds)
         await self.server.stop(timeouts.drain_seconds)
 
-    def _data_server(self, clock: Callable[[], float]) -> DataServer:
+    def _make_proxy(self, clock: Callable[[], float]) -> Proxy:
         write_line = self._request_log.write if self._request_log is not None else None
-        proxy = Proxy(
+        return Proxy(
             tenants=self.tenants,
             prompts=self.serving,
             routers=self.serving.router,
@@ -156,7 +164,26 @@ class Gateway:
             remember=self.prewarmer.remember,
             heartbeat_seconds=self.config.timeouts.stream_heartbeat_seconds,
         )
-        return DataServer(proxy, self.fleet, self._upstream)
+
+    def _make_applier(self) -> Applier:
+        return Applier(
+            tenants=self.tenants,
+            fleet=self.fleet,
+            serving=self.serving,
+            events=self.events,
+            membership=self._membership,
+            upstream=self._upstream,
+            proxy=self._proxy,
+            metrics=self.metrics,
+            request_log=self._request_log,
+        )
+
+    async def _check(self, config: Config, secrets: Secrets) -> None:
+        await self._applier.check(self.config, config, secrets)
+
+    def _apply(self, config: Config, secrets: Secrets) -> None:
+        self._applier.apply(self.config, config, secrets)
+        self.config = config
 
     def _sharing(self, secrets: Secrets, clock: Callable[[], float]) -> Sharing | None:
         settings, url = self.config.redis, secrets.redis_url
@@ -170,15 +197,16 @@ class Gateway:
         await self._stack.enter_async_context(sharing)
         await sharing.first_join()
 
-    def _worker_routes(self, secrets: Secrets) -> WorkerRoutes:
-        membership = Membership(self.fleet, self.config.models, secrets.worker_keys, self.serving.expect)
-        return WorkerRoutes(membership, changes=self.config.listen.admin_changes, warming=self.prewarmer)
+    def _worker_routes(self) -> WorkerRoutes:
+        return WorkerRoutes(self._membership, changes=self.config.listen.admin_changes, warming=self.prewarmer)
 
     async def _start(self) -> None:
         """What answers questions comes first, what takes requests last; `_stack` undoes it in reverse."""
         for what in (PROBED, LOADED, LISTENING):
             self.readiness.wait_for(what)
-        self._know_labels()
+        self.readiness.may_miss("configuration", lambda: self.reloader.refusal is None)
+        self._applier.brief(self.config)
+        self.metrics.build_info.labels(homing_version(), platform.python_version()).set(1)
         self._leave_last()
         if self._recorder is not None:
             await self._stack.enter_async_context(self._recorder)
@@ -205,6 +233,7 @@ class Gateway:
         await self._stack.enter_async_context(self.prewarmer)
         self.api_port = await _listen(self.server.start, listen.host, listen.port)
         self.readiness.done(LISTENING)
+        await self._stack.enter_async_context(self.reloader)
         self._say_what_runs()
 
     def _leave_last(self) -> None:
@@ -212,12 +241,6 @@ class Gateway:
             self._stack.callback(self._request_log.flush)
         self._stack.callback(self.prompts.close)
         self._stack.push_async_callback(self.serving.close)
-
-    def _know_labels(self) -> None:
-        config, metrics = self.config, self.metrics
-        adapters = (adapter for model in config.models.values() for adapter in model.adapters)
-        metrics.know(tenants=config.tenants, models=(*(set(config.models) - {ANY_MODEL}), *adapters))
-        metrics.build_info.labels(homing_version(), platform.python_version()).set(1)
 
     def _say_what_runs(self) -> None:
         for name, tenant in self.config.tenants.items():
@@ -241,12 +264,6 @@ def log_change(change: Change) -> None:
         log.info("worker lists its models", extra={"fields": {**fields, "models": models}})
     else:
         log.info("worker %s", change.kind.value, extra={"fields": fields})
-
-
-def upstream_timeouts(config: Config) -> Timeouts:
-    """Of the configured timeouts those for talking to workers."""
-    told = config.timeouts
-    return Timeouts(told.connect_seconds, told.first_byte_seconds, told.whole_answer_seconds, told.idle_seconds)
 
 
 async def _listen(start: Callable[[str, int], Awaitable[int]], host: str, port: int) -> int:

@@ -49,6 +49,10 @@ class Membership:
         self._models = tuple(models)
         self._worker_keys = worker_keys
 
+    def configure(self, models: Iterable[str], worker_keys: Mapping[str, str]) -> None:
+        """Take in the configured names and the keys behind their references anew."""
+        self._models, self._worker_keys = tuple(models), worker_keys
+
     @property
     def workers(self) -> tuple[Worker, ...]:
         """All of them, in the order they joined."""

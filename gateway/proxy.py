@@ -23,12 +23,12 @@ from gateway.fleet import Fleet
 from gateway.heartbeats import Heartbeats
 from gateway.limits.core import Admission, Unlimited
 from gateway.request_fields import expects_continue, forwarded_lines, request_id_of, session_of, wants_debug
+from gateway.rewrites.apply import rewrite_call_soon
 from gateway.tenants import Tenant, Tenants
 from gateway.wire import REPORTING, Call, Endpoint, forward_body, parse_call
 from router.core import Prompt, PromptSource
 from router.normalise import FoldRules
 from router.router import Router
-
 
 _CUTS: Final = msgspec.Raw(b'"auto"')
 
@@ -89,9 +89,13 @@ class Proxy:
             self._check_model(tenant, call)
             bill.asked(call)
             async with self._admission.admit(tenant, call, bill) as grant:
-                job = await self._prepare(request, tenant, call, bill, shown_id)
-                await grant.reserve(job.prompt.tokens, call.max_tokens)
-                answer.fields += grant.fields
+                try:
+                    if not tenant.rewrites.is_empty:
+                        call = await self._rewritten(tenant, call)
+                    job = await self._prepare(request, tenant, call, bill, shown_id)
+                    await grant.reserve(job.prompt.tokens, call.max_tokens)
+                finally:
+                    answer.fields += grant.fields
                 with self._beating(call, answer):
                     await self._attempts.run(job, answer, bill)
             if bill.finished_well and self._remember is not None and call.endpoint in REPORTING:
@@ -100,6 +104,10 @@ class Proxy:
     def _beating(self, call: Call, answer: ClientAnswer) -> AbstractContextManager[object]:
         seconds = self._heartbeat_seconds
         return Heartbeats(answer, seconds) if seconds is not None and call.stream and call.caches else nullcontext()
+
+    def configure(self, *, body_limit_bytes: int) -> None:
+        """Another bound for bodies that are read from now on."""
+        self._body_limit_bytes = body_limit_bytes
 
     def identify(self, request: BaseRequest) -> Tenant:
         """Whose request it is; raises `InvalidApiKey`."""
@@ -117,6 +125,12 @@ class Proxy:
         if not tenant.may_use(call.model) or not self._fleet.knows(call.model):
             raise ModelNotFound("The model does not exist, or this key may not use it.", param="model")
 
+    async def _rewritten(self, tenant: Tenant, call: Call) -> Call:
+        """The call with what its tenant lets be changed in its prompt."""
+        call, applied = await rewrite_call_soon(call, tenant.rewrites)
+        self._accounts.rewritten(tenant.name, {each.rule for each in applied})
+        return call
+
     async def _prepare(self, request: BaseRequest, tenant: Tenant, call: Call, bill: Bill, shown_id: str) -> Job:
         tenant.check_partition(call.partition)
         salt = tenant.salt(call.model, client_salt=call.cache_salt, user=call.user)
@@ -131,8 +145,11 @@ class Proxy:
             router=self._routers(call.model),
             session=call.session or session_of(request),
             fields=forwarded_lines(request, shown_id),
-            body=forward_body(call, salt=salt, ask_usage=call.stream, partition=tenant.cache_partition),
+            body=forward_body(
+                call, salt=salt, ask_usage=call.stream, most_output_tokens=tenant.most_output_tokens
+            ),
             strip_usage=call.hides_usage,
+            wishes=tenant.wishes,
             debug=tenant.debug_headers and wants_debug(request),
         )
 

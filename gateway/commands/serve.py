@@ -19,6 +19,7 @@ from gateway.app import CannotListen, Gateway
 from gateway.cli import MISUSE, CommandError
 from gateway.config import Config, ConfigError, Secrets, check_config, config_for_workers, load_config, load_secrets
 from gateway.logs import RequestLog, set_up, tear_down
+from gateway.reload import Source
 from gateway.settings import Listen
 from router.tokenise import TokeniserError
 
@@ -55,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     usual = gc.get_threshold()
     gc.set_threshold(*COLLECTIONS)
     try:
-        return run_loop(serve(config, secrets))
+        return run_loop(serve(config, secrets, source_of(arguments)))
     except CannotListen as error:
         raise CommandError(str(error), then="choose another with --host, --port or --admin-port") from None
     except TokeniserError as error:
@@ -80,10 +81,24 @@ def configuration(arguments: argparse.Namespace) -> Config:
     return config
 
 
-async def serve(config: Config, secrets: Secrets) -> int:
-    """Run a gateway until a signal asks it to leave; a second signal ends the drain."""
+def source_of(arguments: argparse.Namespace) -> Source | None:
+    """Where the options say that the configuration comes from, to be read anew; None without a file."""
+    path = arguments.config or os.environ.get(CONFIG_VARIABLE)
+    if arguments.worker or not path:
+        return None
+
+    def load() -> tuple[Config, Secrets]:
+        config = configuration(arguments)
+        return config, load_secrets(config, os.environ)
+
+    return Source(Path(path), load)
+
+
+async def serve(config: Config, secrets: Secrets, source: Source | None = None) -> int:
+    """Run a gateway until a signal asks it to leave; a second signal ends the drain. SIGHUP reads the file anew."""
     signals = Signals()
-    gateway = Gateway(config, secrets, request_log=RequestLog(config.log, sys.stderr))
+    gateway = Gateway(config, secrets, source=source, request_log=RequestLog(config.log, sys.stderr))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gateway.reloader.ask)
     if not await signals.unless_told(gateway.__aenter__()):
         return 0
     try:
