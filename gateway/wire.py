@@ -64,6 +64,17 @@ CACHING: Final = frozenset(
 REPORTING: Final = frozenset((Endpoint.CHAT, Endpoint.COMPLETIONS))
 """Endpoints whose streams tell usage only when asked to."""
 
+OUTPUT_FIELDS: Final[dict[Endpoint, str]] = {
+    Endpoint.CHAT: "max_tokens",
+    Endpoint.COMPLETIONS: "max_tokens",
+    Endpoint.RESPONSES: "max_output_tokens",
+    Endpoint.MESSAGES: "max_tokens",
+}
+"""The field that bounds an answer's tokens, where there is one."""
+
+COMPLETION_TOKENS: Final = 16
+"""What OpenAI's API gives to a completion that says nothing of its length."""
+
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One request as it was asked.
@@ -142,19 +153,27 @@ def parse_call(endpoint: Endpoint, body: bytes) -> Call:
     )
 
 
-def forward_body(call: Call, *, salt: str | None, ask_usage: bool, partition: str | None = None) -> bytes:
+def forward_body(
+    call: Call,
+    *,
+    salt: str | None,
+    ask_usage: bool,
+    partition: str | None = None,
+    most_output_tokens: int | None = None,
+) -> bytes:
     """The body for the worker: the caller's own bytes when nothing differs, else the top level re-encoded.
 
     `salt` becomes `cache_salt` (None removes one), `ask_usage` turns `stream_options.include_usage` on where streams
-    tell usage only then, `partition` becomes `vllm_xargs.cache_partition`; a request that no cache serves gets neither
-    salt nor share. Nothing else changes, and every other value keeps its bytes and its place.
+    tell usage only then, `partition` becomes `vllm_xargs.cache_partition`, `most_output_tokens` the bound of an answer
+    whose caller gave none; a request that no cache serves gets none of this. Nothing else changes, and every other value keeps its bytes and its place.
     """
     if not call.caches:
         return call.body
     salted = salt == call.cache_salt
     asked = not ask_usage or call.include_usage or call.endpoint not in REPORTING
     placed = partition is None and call.partition is None
-    if salted and asked and placed:
+    bound = None if call.max_tokens is not None else output_bound(call.endpoint, most_output_tokens)
+    if salted and asked and placed and bound is None:
         return call.body
     fields = call.raw
     if not salted:
@@ -167,7 +186,16 @@ def forward_body(call: Call, *, salt: str | None, ask_usage: bool, partition: st
         extra = {} if given == _NULL else _RAW.decode(given)
         _put(extra, PARTITION, partition)
         _put(fields, "vllm_xargs", extra or None)
+    if bound is not None:
+        _put(fields, OUTPUT_FIELDS[call.endpoint], bound)
     return _encode(fields)
+
+
+def output_bound(endpoint: Endpoint, most_output_tokens: int | None) -> int | None:
+    """What an answer of unsaid length may have; a completion keeps the few tokens that its API promises."""
+    if most_output_tokens is None or endpoint not in OUTPUT_FIELDS:
+        return None
+    return min(most_output_tokens, COMPLETION_TOKENS) if endpoint is Endpoint.COMPLETIONS else most_output_tokens
 
 
 def read_usage(answer: bytes) -> Usage | None:

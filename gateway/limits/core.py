@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Protocol
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Final, Protocol
 
 from gateway.accounting import Bill
 from gateway.tenants import Tenant
@@ -12,12 +12,16 @@ from gateway.wire import Call
 
 
 class Grant(Protocol):
-    """Leave to ask, held from admission until the bill's figures are in. `fields` are header lines for the answer."""
+    """Leave to ask, held from admission until the bill's figures are in."""
 
-    fields: bytes
+    @property
+    def fields(self) -> bytes:
+        """Header lines for the answer, whatever it is."""
+        ...
 
     async def reserve(self, prompt_tokens: int, most_output_tokens: int | None) -> None:
-        """Set tokens aside; raises a `GatewayError` (429 with its `retry-after`) when the tenant has too few left."""
+        """Take a slot and set tokens aside; raises a `GatewayError` (429 with its `retry-after`) when the tenant may
+        not have them now."""
         ...
 
 
@@ -30,16 +34,30 @@ class Admission(Protocol):
         ...
 
 
-class Unlimited:
-    """Where nobody has limits."""
+class NoLimits:
+    """The grant of everybody without limits."""
 
     fields = b""
+
+    async def __aenter__(self) -> Grant:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing to settle."""
 
     async def reserve(self, prompt_tokens: int, most_output_tokens: int | None) -> None:
         """Nothing to set aside."""
 
-    @asynccontextmanager
-    async def admit(self, tenant: Tenant, call: Call, bill: Bill) -> AsyncIterator[Grant]:
+
+NO_LIMITS: Final = NoLimits()
+
+
+class Unlimited:
+    """Where nobody has limits."""
+
+    def admit(self, tenant: Tenant, call: Call, bill: Bill) -> AbstractAsyncContextManager[Grant]:
         """Everybody may."""
         del tenant, call, bill
-        yield self
+        return NO_LIMITS
