@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
 
 # Triton decides when it is first imported whether kernels run in its interpreter, and any library may import it. Every
@@ -14,3 +15,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 settings.register_profile("homing", deadline=None)  # a busy machine is no fault of the code
 settings.load_profile("homing")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "row(id, smoke, seconds): shows a row of tests/faults.yml")

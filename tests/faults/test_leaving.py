@@ -1,0 +1,228 @@
+"""Rows E1, A14 and E3: clients that leave in every phase, leave all at once, or do not read."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+
+import pytest
+
+from tests.faults.attempts import attempts_of, by_nonce
+from tests.faults.client import Client, body_of, failed, leave, load, new_nonce, quantile
+from tests.faults.stage import GatewayProcess, Stage, until
+
+SETTLE_SECONDS = 0.3
+
+
+async def many_leave(stage: Stage, client: Client, after_seconds: float, count: int) -> dict[str, float]:
+    """So many clients, streams and not, by a close and by a reset; when each left."""
+    left = {}
+
+    async def one(number: int) -> None:
+        nonce = new_nonce()
+        left[nonce] = await leave(
+            client, asyncio.sleep(after_seconds), stream=number % 2 == 0, abort=number % 4 > 1, nonce=nonce
+        )
+
+    for first in range(0, count, 10):
+        await asyncio.gather(*(one(number) for number in range(first, first + 10)))
+    return left
+
+
+async def cancelled(stage: Stage, gateway: GatewayProcess, left: dict[str, float]) -> tuple[int, list[float]]:
+    """Of those who left, whose attempts all ended, and how long after the leaving the last of them did."""
+
+    async def nothing_open() -> bool:
+        return await gateway.metric("homing_requests_in_flight") == 0
+
+    await until(nothing_open, seconds=5)
+    await asyncio.sleep(SETTLE_SECONDS)
+    tries = by_nonce(run for worker in stage.workers for run in attempts_of(_lines(stage, worker.name)))
+    ended = {nonce: tries.get(nonce, []) for nonce in left}
+    closed = [nonce for nonce, runs in ended.items() if all(run.why is not None for run in runs)]
+    after = [max((run.ended - left[nonce] for run in ended[nonce]), default=0.0) for nonce in closed]
+    return len(closed), after
+
+
+def _lines(stage: Stage, name: str) -> list[dict]:
+    return [line for line in stage.attempts() if line["worker"] == name]
+
+
+async def show(stage: Stage, gateway: GatewayProcess, phase: str, left: dict[str, float]) -> bool:
+    closed, after = await cancelled(stage, gateway, left)
+    p99 = 1000 * quantile(after, 0.99)
+    stage.row.note(f"{phase} {closed} of {len(left)}, p99 {p99:.0f} ms")
+    return closed == len(left) and p99 <= (100 if stage.row.full else 1000)
+
+
+@pytest.mark.row("E1", smoke=True, seconds=180)
+async def test_a_client_that_leaves_ends_its_request_in_every_phase(stage: Stage) -> None:
+    """Before the first byte and in mid-stream; in full also while connecting, backing off, and queued."""
+    workers = await stage.start_workers(2, mode="hang")
+    gateway = await stage.gateway(timeouts={"first_byte_seconds": 20})
+    client = stage.client(gateway)
+    count, met = stage.row.size(200, 20), True
+    met &= await show(stage, gateway, "before the first byte", await many_leave(stage, client, 0.05, count))
+    for worker in workers:
+        await worker.set(mode="ok", tokens=200, gap_seconds=0.02)
+    met &= await show(stage, gateway, "mid-stream", await many_leave(stage, client, 0.1, count))
+    if stage.row.full:
+        for worker in workers:
+            await worker.set(mode="rst0", first_seconds=0.02)
+        met &= await show(stage, gateway, "backing off", await many_leave(stage, client, 0.03, count))
+    stage.row.holds("everything given back", met)
+
+
+@pytest.mark.row("E1c")
+async def test_a_client_that_leaves_while_a_worker_is_connected_to_is_given_up(stage: Stage) -> None:
+    """A worker whose listen queue is full: connecting to it takes its whole time, and nobody waits for it."""
+    await stage.start_workers(1)
+    gateway = await stage.gateway(timeouts={"connect_seconds": 10}, probes={"timeout_seconds": 30})
+    client = stage.client(gateway)
+    await load(client, 4)
+    (worker,) = stage.workers
+    await worker.stop()
+    with full_queue(worker.port) as fillers:
+        left = await many_leave(stage, client, 0.1, 20)
+        began = time.monotonic()
+
+        async def nothing_open() -> bool:
+            return await gateway.metric("homing_requests_in_flight") == 0
+
+        await until(nothing_open, seconds=15, every=0.005)
+        took = 1000 * (time.monotonic() - began)
+    stage.row.holds(
+        f"{len(left)} given up {took:.0f} ms after the last left ({len(fillers)} fill the queue)", took <= 100
+    )
+
+
+class full_queue:
+    """A listening port that completes no more connections: its backlog is taken up."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    def __enter__(self) -> list[socket.socket]:
+        self._listener = socket.socket()
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._listener.bind(("127.0.0.1", self._port))
+        self._listener.listen(0)
+        self._fillers = []
+        for _ in range(4):
+            filler = socket.socket()
+            filler.setblocking(False)
+            filler.connect_ex(("127.0.0.1", self._port))
+            self._fillers.append(filler)
+        return self._fillers
+
+    def __exit__(self, *_: object) -> None:
+        for each in (*self._fillers, self._listener):
+            each.close()
+
+
+@pytest.mark.row("E1q")
+async def test_a_client_that_leaves_the_queue_is_never_sent_on(stage: Stage) -> None:
+    """Every place is taken: who leaves while he waits for one costs no worker anything."""
+    workers = await stage.start_workers(1, mode="hang")
+    gateway = await stage.gateway(timeouts={"first_byte_seconds": 30}, models={"m": {"max_in_flight": 2}})
+    client = stage.client(gateway)
+    holding = [asyncio.create_task(client.ask(stream=True)) for _ in range(2)]
+
+    async def full() -> bool:
+        return (await workers[0].state())["live"] == 2
+
+    await until(full)
+    left = await many_leave(stage, client, 0.1, 20)
+    await asyncio.sleep(0.1)
+    waiting = await gateway.metric("homing_requests_in_flight") - 2
+    await workers[0].set(mode="ok")
+    await workers[0].restart()
+    await asyncio.gather(*holding)
+    await asyncio.sleep(1.0)
+    sent = sum(line.get("nonce") in left and "begin" in line for line in stage.attempts())
+    stage.row.holds(f"{waiting:.0f} of 20 still wait 100 ms later, {sent} sent to a worker", waiting == 0 and not sent)
+
+
+@pytest.mark.row("E2")
+async def test_a_half_closed_client_is_answered(stage: Stage) -> None:
+    """A FIN after the request says only that no more is coming."""
+    await stage.start_workers(1, first_seconds=0.2)
+    gateway = await stage.gateway()
+    client, answered = stage.client(gateway), 0
+    for number in range(10):
+        body = body_of(new_nonce(), stream=number % 2 == 0)
+        reader, writer = await client.open()
+        writer.write(client.head(len(body), "connection: close\r\n") + body)
+        writer.write_eof()
+        answered += b"200 OK" in await reader.read()
+        writer.close()
+    stage.row.holds(f"{answered} of 10 answered", answered == 10)
+
+
+@pytest.mark.row("A14", seconds=180)
+async def test_two_hundred_who_leave_at_once_end_two_engines_at_most(stage: Stage) -> None:
+    """Workers whose engine dies of a cancelled request; the supervisor starts it again."""
+    workers = await stage.start_workers(4, mode="die_on_abort", tokens=200, gap_seconds=0.05)
+    gateway = await stage.gateway()
+    client, most_down, over = stage.client(gateway), 0, asyncio.Event()
+
+    async def supervise() -> None:
+        nonlocal most_down
+        while not over.is_set():
+            down = [worker for worker in workers if not worker.alive]
+            most_down = max(most_down, len(down))
+            await asyncio.gather(*(worker.start() for worker in down))
+            await asyncio.sleep(0.02)
+
+    supervising = asyncio.create_task(supervise())
+    gone = asyncio.Event()
+    leaving = [
+        asyncio.create_task(leave(client, gone.wait(), stream=True, abort=False, nonce=new_nonce())) for _ in range(200)
+    ]
+    await asyncio.sleep(2.0)
+    gone.set()
+    await asyncio.gather(*leaving)
+    await asyncio.sleep(3.0)
+    over.set()
+    await supervising
+    stage.row.holds(f"{most_down} of 4 down at once", most_down <= 2)
+
+
+@pytest.mark.row("E3", seconds=180)
+async def test_readers_that_stall_cost_little_and_slow_nobody(stage: Stage) -> None:
+    """A hundred clients that read nothing of a long stream, beside good ones: memory, and the good ones' p99."""
+    workers = await stage.start_workers(2)
+    gateway = await stage.gateway()
+    client = stage.client(gateway)
+    await load(client, 200, at_once=8)
+    calm = [answer.seconds for answer in await load(client, 400, at_once=8)]
+    before = rss_bytes(gateway.pid)
+    await workers[1].set(tokens=400, pad_bytes=20_000)
+    stalled = []
+    for _ in range(100):
+        raw = socket.socket()
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", gateway.port))
+        body = body_of(new_nonce(), stream=True)
+        await asyncio.get_running_loop().sock_sendall(raw, client.head(len(body)) + body)
+        stalled.append(raw)
+    await asyncio.sleep(2.0)
+    each = (rss_bytes(gateway.pid) - before) / 1024 / 1024 / len(stalled)
+    await workers[1].set(tokens=5, pad_bytes=0)
+    hit_answers = await load(client, 400, at_once=8)
+    hit = [answer.seconds for answer in hit_answers]
+    ratio = quantile(hit, 0.99) / quantile(calm, 0.99)
+    for raw in stalled:
+        raw.close()
+    stage.row.holds(
+        f"{each:.2f} MiB each, good p99 {ratio:.2f} x, {len(failed(hit_answers))} errors",
+        each <= 1.0 and ratio <= 1.2 and not failed(hit_answers),
+    )
+
+
+def rss_bytes(pid: int) -> int:
+    """Resident memory of a process."""
+    with open(f"/proc/{pid}/statm") as statm:
+        return int(statm.read().split()[1]) * 4096
