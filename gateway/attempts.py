@@ -8,12 +8,15 @@ from typing import Final
 
 from gateway.accounting import Bill
 from gateway.answer_lines import debug_lines, timing_lines
+from gateway.cache_wishes import CacheWishes, with_wishes
 from gateway.client_answer import ClientAnswer
-from gateway.errors import GatewayError, NoBackend
+from gateway.errors import GatewayError, NoBackend, UpstreamFailed, UpstreamTimedOut
 from gateway.events.retelling import asking_to_tell_again
+from gateway.fault_settings import Faults
 from gateway.fleet import Fleet
 from gateway.metrics import Metrics
 from gateway.relay import gateway_error, relay
+from gateway.retries import Retries
 from gateway.tenants import Tenant
 from gateway.upstream import Upstream
 from gateway.upstream_connection import Cause, Connection, Target, UpstreamFault
@@ -22,7 +25,6 @@ from gateway.worker_state import Outcome, Worker
 from router.core import Placement, Prompt
 from router.router import Router
 
-MOST_ATTEMPTS: Final = 3
 MOST_EXECUTIONS: Final = 2
 """Workers that may have begun the request: one that dies of it takes at most one other along."""
 
@@ -32,7 +34,7 @@ STALLED_READER_SECONDS: Final = 60.0
 UNCACHED_POLICY: Final = "least_loaded"
 """For what no cache helps with, such as /tokenize."""
 
-_OVERLOADED: Final = 503
+_OVERLOADED: Final = frozenset((429, 503))
 
 _OUTCOMES: Final = {Cause.REFUSED: Outcome.REFUSED, Cause.SILENT: Outcome.SILENT}
 
@@ -51,11 +53,15 @@ class Job:
     body: bytes
     strip_usage: bool
     debug: bool
+    wishes: CacheWishes | None = None
     attempts: int = 0
     executions: int = 0
     excluded: set[str] = field(default_factory=set)
     retry_reason: str = ""
     last_error: GatewayError | None = None
+    fingerprint: bytes | None = None
+    tries_prompt: bool = False
+    """Whether others with its prompt wait for it to end: a worker has died of such a one."""
 
 
 class Attempts:
@@ -68,7 +74,9 @@ class Attempts:
         metrics: Metrics,
         clock: Callable[[], float],
         stalled_reader_seconds: float = STALLED_READER_SECONDS,
+        faults: Faults | None = None,
     ) -> None:
+        self.retries = Retries(fleet, upstream, metrics, clock, faults or Faults())
         self._fleet = fleet
         self._upstream = upstream
         self._metrics = metrics
@@ -80,11 +88,24 @@ class Attempts:
 
         Raises `GatewayError` when the caller is still to be told how it ended.
         """
+        if self.retries.watching:
+            await self.retries.let_in(job)
+        try:
+            await self._until_answered(job, answer, bill)
+        except (UpstreamFailed, UpstreamTimedOut, NoBackend):
+            self.retries.acceptance.refused(self._clock())
+            raise
+        finally:
+            if job.tries_prompt:
+                self.retries.over(job, well=bill.finished_well)
+
+    async def _until_answered(self, job: Job, answer: ClientAnswer, bill: Bill) -> None:
         while True:
             worker_name = self._place(job, bill)
             async with self._fleet.lease(worker_name) as lease:
                 if await self._try(job, lease.worker, answer, bill):
                     return
+            await self.retries.back_off(job)
 
     def _place(self, job: Job, bill: Bill) -> str:
         """A worker that was not tried yet; raises the last attempt's error, or `NoBackend`, when there is none."""
@@ -106,6 +127,8 @@ class Attempts:
             raise job.last_error or NoBackend(f"No worker for `{job.call.model}` can take a request now.")
         if job.attempts:
             self._metrics.upstream_retries_total.labels(job.retry_reason).inc()
+        else:
+            self.retries.began(began)
         job.attempts += 1
         bill.placed(placement, job.router)
         return placement.worker
@@ -120,6 +143,8 @@ class Attempts:
             )
         except UpstreamFault as fault:
             self._report(worker, fault)
+            if fault.cause is Cause.BROKE:
+                await self.retries.look_into(job, worker)
             self._go_on_after(job, worker, fault)
             return False
         try:
@@ -128,48 +153,53 @@ class Attempts:
             self._upstream.release(connection)
 
     async def _relay(self, job: Job, worker: Worker, connection: Connection, answer: ClientAnswer, bill: Bill) -> bool:
-        if connection.answered_head.status == _OVERLOADED and self._others_may_help(job, worker):
-            job.excluded.add(worker.name)
-            job.retry_reason = "overloaded"
-            return False
+        head = connection.answered_head
+        if head.status in _OVERLOADED:
+            self.retries.overloaded(worker, head.field(b"retry-after"))
+            if self.retries.another(job, worker):
+                job.retry_reason = "overloaded"
+                return False
+        elif self.retries.acceptance.refused_since is not None:
+            self.retries.acceptance.accepted()
+        worker.heard_at = connection.last_byte_at
         answer.fields += timing_lines(bill, self._clock())
         if job.debug and bill.placement is not None:
             answer.fields += debug_lines(bill.placement, job.prompt)
         try:
             await relay(connection, answer, bill, strip=job.strip_usage, stalled_seconds=self._stalled_reader_seconds)
         finally:
+            worker.heard_at = connection.last_byte_at
             self._report(worker, connection.fault)
+            if connection.fault is not None and connection.fault.cause is Cause.BROKE:
+                await self.retries.look_into(job, worker)
         return True
 
     def _go_on_after(self, job: Job, worker: Worker, fault: UpstreamFault) -> None:
         """Take note of a failed attempt; raises when it was the last."""
         error = gateway_error(fault)
         job.executions += fault.cause is not Cause.REFUSED
-        spent = job.attempts >= MOST_ATTEMPTS or job.executions >= MOST_EXECUTIONS
         # A worker that stayed silent has used up the caller's patience, and may still be at work on it.
-        if spent or fault.cause in (Cause.SILENT, Cause.SHUTDOWN):
+        if job.executions >= MOST_EXECUTIONS or fault.cause in (Cause.SILENT, Cause.SHUTDOWN):
             raise error
-        job.excluded.add(worker.name)
+        if not self.retries.another(job, worker):
+            raise error
         job.retry_reason = fault.cause.value
         job.last_error = error
 
-    def _others_may_help(self, job: Job, worker: Worker) -> bool:
-        tried = {*job.excluded, worker.name}
-        view = self._fleet.view(job.call.model)
-        return job.attempts < MOST_ATTEMPTS and any(w.admissible and w.name not in tried for w in view.workers)
-
     def _report(self, worker: Worker, fault: UpstreamFault | None) -> None:
         if fault is None:
-            self._fleet.report(worker.name, Outcome.ANSWERED)
+            self._fleet.report(worker, Outcome.ANSWERED)
         elif fault.cause not in (Cause.SHUTDOWN, Cause.CLIENT):
-            self._fleet.report(worker.name, _OUTCOMES.get(fault.cause, Outcome.BROKE))
+            self._fleet.report(worker, _OUTCOMES.get(fault.cause, Outcome.BROKE))
 
 
 def _body_for(job: Job, worker: Worker, placement: Placement | None) -> bytes:
-    """The job's body; a worker whose events began unheard is asked to tell what it holds of the prompt."""
+    """The job's body, with wishes for those who understand them; a worker whose events began unheard is asked to tell
+    what it holds of the prompt."""
+    body = job.body if job.wishes is None else with_wishes(job.body, job.wishes, worker.cache_fields)
     if worker.lacks is None or placement is None or not worker.lacks(job.prompt, placement.predicted_cached_tokens):
-        return job.body
-    return asking_to_tell_again(job.body)
+        return body
+    return asking_to_tell_again(body)
 
 
 def request_head(job: Job, worker: Worker, body_bytes: int) -> bytes:

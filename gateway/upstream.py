@@ -48,7 +48,7 @@ class Upstream:
         self._idle: defaultdict[Target, list[Connection]] = defaultdict(list)
         self._busy: set[Connection] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._tick_seconds = min(0.5, min(timeouts.first_byte_seconds, timeouts.idle_seconds) / 10)
+        self._tick_seconds = min(0.15, min(timeouts.first_byte_seconds, timeouts.idle_seconds) / 10)
         self._closed = False
 
     async def attempt(self, target: Target, head: bytes, body: bytes, *, streams: bool = True) -> Connection:
@@ -66,6 +66,15 @@ class Upstream:
                 if not stale:
                     raise
         return await self._exchange(await self._connect(target), head, body, streams=streams)
+
+    async def listens(self, target: Target) -> bool:
+        """Whether anybody accepts a connection there now."""
+        try:
+            connection = await self._connect(target)
+        except UpstreamFault:
+            return False
+        connection.abort()
+        return True
 
     def configure(self, timeouts: Timeouts) -> None:
         """Other timeouts for exchanges that begin from now on."""
