@@ -165,7 +165,8 @@ def forward_body(
 
     `salt` becomes `cache_salt` (None removes one), `ask_usage` turns `stream_options.include_usage` on where streams
     tell usage only then, `partition` becomes `vllm_xargs.cache_partition`, `most_output_tokens` the bound of an answer
-    whose caller gave none; a request that no cache serves gets none of this. Nothing else changes, and every other value keeps its bytes and its place.
+    whose caller gave none; a request that no cache serves gets none of this. Nothing else changes, and every other
+    value keeps its bytes and its place.
     """
     if not call.caches:
         return call.body

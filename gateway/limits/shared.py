@@ -148,13 +148,13 @@ class SharedCounts:
     async def _exchange(self, batch: Sequence[Asked]) -> None:
         try:
             answers = await self._call(batch)
+            trouble = [self._hear(asked, answer) for asked, answer in zip(batch, answers, strict=True)]
         except LinkError as error:
             self._fail(batch, error)
             return
         except BaseException:
             self._let_go([asked.account for asked in batch], batch)
             raise
-        trouble = [self._hear(asked, answer) for asked, answer in zip(batch, answers, strict=True)]
         if any(trouble):
             self._fail((), LinkError("an answer that is none of the script's"))
         else:
