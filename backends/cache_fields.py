@@ -22,6 +22,9 @@ PIN_SECONDS = 300.0
 LONGEST_SECONDS = 86_400.0
 """No wish holds for longer than a day."""
 
+CACHE_FIELDS = ("cache_partition", "cache_policy", "cache_ttl_seconds")
+"""The keys of `vllm_xargs` that are read here; model cards list them, so that gateways send them to nobody else."""
+
 RETENTIONS = {retention.value: retention for retention in Retention}
 OPENAI_RETENTIONS = {
     **dict.fromkeys(("in_memory", "in-memory"), ORDINARY),  # OpenAI's clients have had both spellings

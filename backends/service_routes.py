@@ -9,6 +9,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
 from backends.api_errors import invalid
+from backends.cache_fields import CACHE_FIELDS
 from backends.events.service import event_sources, event_summary
 from backends.http_bodies import json_answer, read_json
 from backends.openai_wire import chat_source
@@ -96,6 +97,7 @@ class ServiceHandlers:
             "parent": None,
             "max_model_len": self._worker.settings.max_model_tokens,
             "permission": [permission],
+            "cache_fields": CACHE_FIELDS,
         }
 
     async def tokenize(self, request: web.Request) -> web.Response:

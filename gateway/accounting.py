@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final
 
@@ -50,6 +50,11 @@ class Accounts:
         self.record = record
         self.decided = decided
         self.open_bills = 0
+
+    def rewritten(self, tenant: str, rules: Iterable[str]) -> None:
+        """Rules that changed something in one request's prompt."""
+        for rule in rules:
+            self.metrics.rewrites_total.labels(tenant, rule).inc()
 
     def open(self, request_id: str) -> Bill:
         """A new bill, to be used with `with`."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from gateway.config_checks import Mistake, Secrets, find_mistakes
+from gateway.config_checks import Secrets, find_mistakes
 from gateway.config_convert import convert
 from gateway.config_source import ConfigError, Source, read_yaml
+from gateway.mistakes import Mistake
 from gateway.settings import Backends, Config, Listen, Model, TenantSettings, Timeouts
 from gateway.worker_state import ANY_MODEL
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import Final, NamedTuple
 
 from gateway.addresses import is_loopback, parse_worker_url
+from gateway.cache_checks import cache_mistakes
 from gateway.config_source import Path, did_you_mean, json_path
 from gateway.discovery.static import listed_backends, static_backends
 from gateway.events.sources import SourceError, configured_sources
 from gateway.isolation import IsolationKind, parse_isolation
 from gateway.keys import ApiKey, read_keys, read_revoked
+from gateway.mistakes import Mistake
 from gateway.placement_settings import EventSettings, PolicySettings
 from gateway.policies import policy_settings
 from gateway.recording.files import is_recording, kept_paths
@@ -23,16 +23,6 @@ from gateway.shared.address import read_redis_url
 from gateway.worker_state import ANY_MODEL
 from router.normalise import fold_rules
 from router.policy import POLICIES
-
-_PARTITION: Final = re.compile(r"(?! )[^\x00-\x1f=]{1,128}(?<! )")
-
-
-class Mistake(NamedTuple):
-    """One thing that is wrong: where, what, and what would put it right."""
-
-    path: Path
-    what: str
-    hint: str = ""
 
 
 @dataclass(slots=True)
@@ -159,6 +149,7 @@ def _tenants(config: Config) -> Iterator[Mistake]:
     for name, tenant in config.tenants.items():
         place: Path = ("tenants", name)
         yield from _tenant_models(tenant, place, known)
+        yield from cache_mistakes(tenant, place, prewarms=config.prewarm.enabled)
         yield from _tenant_rules(tenant, place, salted=bool(config.salt_secrets))
     yield from _open_tenants(config)
 
@@ -172,9 +163,6 @@ def _tenant_models(tenant: TenantSettings, place: Path, known: set[str]) -> Iter
 def _tenant_rules(tenant: TenantSettings, place: Path, *, salted: bool) -> Iterator[Mistake]:
     if tenant.policy is not None:
         yield from _policy(tenant.policy, (*place, "policy"))
-    if tenant.cache_partition is not None and not _PARTITION.fullmatch(tenant.cache_partition):
-        what = "a cache partition is named by 1 to 128 printable characters without `=` and without spaces around"
-        yield Mistake((*place, "cache_partition"), what, "write the name in the worker's --cache-partition NAME=…")
     try:
         fold_rules(tenant.fold)
     except ValueError as error:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
 from gateway.errors import InvalidRequest
+from gateway.rewrites.body import Applied
 from gateway.wire import Call, Endpoint, forward_body, parse_call
 from router.core import Fold, Placement, Prompt
 from router.reasons import in_words
@@ -37,10 +39,16 @@ def explain_prompt(prompt: Prompt) -> dict[str, Any]:
     }
 
 
-def explain_call(call: Call, prompt: Prompt, salt: str | None) -> dict[str, Any]:
-    """`explain_prompt`, and whether a worker would get the text as it came."""
+def explain_call(
+    call: Call, prompt: Prompt, salt: str | None, received: bytes, applied: Sequence[Applied] = ()
+) -> dict[str, Any]:
+    """`explain_prompt` of what is forwarded, what was rewritten in it, and whether the text is as it was `received`."""
     forwarded = forward_body(call, salt=salt, ask_usage=call.stream)
-    return {**explain_prompt(prompt), "text_forwarded_unchanged": text_unchanged(call.body, forwarded)}
+    return {
+        **explain_prompt(prompt),
+        "rewritten": [each._asdict() for each in applied],
+        "text_forwarded_unchanged": text_unchanged(received, forwarded),
+    }
 
 
 def explain_placement(placement: Placement) -> dict[str, Any]:

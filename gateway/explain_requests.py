@@ -8,6 +8,8 @@ from typing import Any
 from gateway.errors import GatewayError, ModelNotFound
 from gateway.explain import explain_call, read_request
 from gateway.model_prompts import ModelPrompts, Seeding, load_model_text, tokenizer_source
+from gateway.rewrites.apply import rewrite_call
+from gateway.rewrites.rules import Rewrites
 from gateway.settings import Config, Model
 from gateway.tenants import Tenant
 from gateway.wire import Call
@@ -24,10 +26,16 @@ def nobody() -> Tenant:
 
 
 class Explainer:
-    """Explains request bodies for one tenant of a configuration, or for nobody. Safe in several threads."""
+    """Explains request bodies for one tenant of a configuration, or for nobody. Safe in several threads.
 
-    def __init__(self, config: Config | None = None, tenant: Tenant | None = None) -> None:
+    `rewrites` are tried in place of the tenant's own.
+    """
+
+    def __init__(
+        self, config: Config | None = None, tenant: Tenant | None = None, rewrites: Rewrites | None = None
+    ) -> None:
         self._config, self._tenant = config, tenant or nobody()
+        self._rewrites = self._tenant.rewrites if rewrites is None else rewrites
         self._models: dict[str, ModelPrompts] = {}
         self._loading = Lock()
 
@@ -46,12 +54,14 @@ class Explainer:
         if not self._tenant.may_use(call.model):
             raise ModelNotFound("this tenant may not use the model", param="model")
         self._tenant.check_partition(call.partition)
+        received = call.body
+        call, applied = rewrite_call(call, self._rewrites)
         salt = self._tenant.salt(call.model, client_salt=call.cache_salt, user=call.user)
         base = self._base_model(call.model)
         adapter = call.model if base != call.model else None
         prompts = self._prompts(base)
         prompt = prompts.build(call.source, Seeding(salt, base, self._tenant.fold, adapter))
-        return explain_call(call, prompts.scaled(prompt), salt)
+        return explain_call(call, prompts.scaled(prompt), salt, received, applied)
 
     def _base_model(self, model: str) -> str:
         """The model that an adapter belongs to by the configuration, or the model itself."""

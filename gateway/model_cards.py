@@ -12,7 +12,8 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     """One model or adapter that a worker serves.
 
     `root` is where the worker has it from (a folder or a hub name), `parent` the base model of an adapter,
-    `max_model_len` the longest prompt plus answer in tokens.
+    `max_model_len` the longest prompt plus answer in tokens, `cache_fields` the keys of `vllm_xargs` about its cache
+    that the worker says it understands.
     """
 
     id: str
@@ -21,6 +22,7 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     max_model_len: int | None = None
     created: int = 0
     owned_by: str = "homing"
+    cache_fields: tuple[str, ...] = ()
 
     def public(self) -> dict[str, Any]:
         """The card as tenants see it; the worker's folder is the operator's own business."""
@@ -49,6 +51,7 @@ class _WireCard(msgspec.Struct):
     created: int | None = None
     owned_by: str | None = None
     meta: _Meta | None = None
+    cache_fields: tuple[str, ...] = ()
 
     def card(self) -> ModelCard:
         context_tokens = self.max_model_len
@@ -61,6 +64,7 @@ class _WireCard(msgspec.Struct):
             max_model_len=context_tokens,
             created=self.created or 0,
             owned_by=self.owned_by or "homing",
+            cache_fields=self.cache_fields,
         )
 
 

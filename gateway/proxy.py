@@ -16,7 +16,7 @@ from aiohttp.web import BaseRequest
 
 from gateway.accounting import Accounts, Bill
 from gateway.attempts import Attempts, Job
-from gateway.bodies import BODY_SECONDS, read_body
+from gateway.bodies import BODY_SECONDS, check_declared, read_body
 from gateway.client_answer import ClientAnswer
 from gateway.errors import ContextLengthExceeded, ModelNotFound
 from gateway.fleet import Fleet
@@ -115,8 +115,10 @@ class Proxy:
         return self._tenants.identify(headers.get("authorization"), headers.get("x-api-key"))
 
     async def _read(self, request: BaseRequest) -> bytes:
-        """The decoded body. A client that waits for a go-ahead gets it here, after its key was found good."""
+        """The decoded body. A client that waits for a go-ahead gets it here: its key is good, its body no larger than
+        it may be."""
         if expects_continue(request) and request.transport is not None:
+            check_declared(request, self._body_limit_bytes)
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         return await read_body(request, self._body_limit_bytes, seconds=self._body_seconds)
 
@@ -145,9 +147,7 @@ class Proxy:
             router=self._routers(call.model),
             session=call.session or session_of(request),
             fields=forwarded_lines(request, shown_id),
-            body=forward_body(
-                call, salt=salt, ask_usage=call.stream, most_output_tokens=tenant.most_output_tokens
-            ),
+            body=forward_body(call, salt=salt, ask_usage=call.stream, most_output_tokens=tenant.most_output_tokens),
             strip_usage=call.hides_usage,
             wishes=tenant.wishes,
             debug=tenant.debug_headers and wants_debug(request),

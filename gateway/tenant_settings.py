@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
 from gateway.limit_settings import Priority, TenantBudget, TenantLimits
 from gateway.placement_settings import PolicySettings
-from gateway.settings_base import Count, Section
+from gateway.settings_base import Count, Seconds, Section
+
+
+class PinnedPrompt(Section, frozen=True):
+    """A prompt that is kept in workers' caches whether anybody asks for it or not."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64, description="What logs call it.")]
+    file: Annotated[
+        str, Meta(min_length=1, description="A request body as JSON, with its `model`; chat messages or a `prompt`.")
+    ]
+    replicas: Annotated[
+        Annotated[int, Meta(ge=1, le=64)],
+        Meta(description="How many workers hold it: its homes on the ring, in order."),
+    ] = 1
 
 
 class TenantSettings(Section, frozen=True):
@@ -62,7 +75,27 @@ class TenantSettings(Section, frozen=True):
         str | None,
         Meta(
             description="The share of a worker's cache that its requests use, by the name in the worker's "
-            "`--cache-partition`. Sent as `vllm_xargs.cache_partition`, which callers cannot set; a vLLM takes the key "
-            "and has no use for it."
+            "`--cache-partition`. Sent as `vllm_xargs.cache_partition`, which callers cannot set, to workers that "
+            "understand it."
         ),
     ] = None
+    cache_policy: Annotated[
+        Literal["no-store", "evict-first", "normal", "priority", "pin"] | None,
+        Meta(
+            description="How long workers that understand it keep its blocks, where a request does not say: sent "
+            "as `vllm_xargs.cache_policy`."
+        ),
+    ] = None
+    cache_ttl_seconds: Annotated[
+        Seconds | None, Meta(description="How long a `cache_policy` of priority or pin holds; at most a day.")
+    ] = None
+    rewrite: Annotated[
+        list[str],
+        Meta(
+            description="What the gateway may change in its prompts (docs/rewrites.md): line_ends, client_attribution, "
+            "clock_last, tool_order, code_comments:LANGUAGE, code_blank_lines:LANGUAGE, code_indentation:LANGUAGE."
+        ),
+    ] = field(default_factory=list)
+    pinned: Annotated[
+        list[PinnedPrompt], Meta(description="Prompts that are kept in workers' caches; needs `prewarm.enabled`.")
+    ] = field(default_factory=list)

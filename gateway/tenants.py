@@ -10,10 +10,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+from gateway.cache_wishes import CacheWishes
 from gateway.errors import InvalidApiKey, InvalidRequest, IsolationUnavailable
 from gateway.isolation import SHARED, Isolation, IsolationKind, parse_isolation
 from gateway.limit_settings import PRIORITY_FACTORS, TenantBudget, TenantLimits
 from gateway.policies import policy_name
+from gateway.rewrites.rules import NONE, Rewrites, parse_rewrites
 from gateway.secrets import derive_salt, fingerprint, key_digest, length_prefixed
 from gateway.tenant_settings import TenantSettings
 from router.normalise import FoldRules, fold_rules
@@ -26,7 +28,8 @@ class Tenant:
     `models` None means all. `key_fingerprint` is for logs ('' without a key). `debug_headers` allows asking which
     worker answered. `max_prompt_tokens` None means what the model takes. `cache_partition` is the share of the
     workers' caches that pays for its requests. `prewarm` lets its recent prompts be kept in memory. `weight` is its
-    share when every worker is full, its priority included.
+    share when every worker is full, its priority included. `wishes` is what workers are asked of their caches, None for
+    nothing; `rewrites` what may be changed in its prompts.
     """
 
     name: str
@@ -36,6 +39,8 @@ class Tenant:
     debug_headers: bool = False
     max_prompt_tokens: int | None = None
     cache_partition: str | None = None
+    wishes: CacheWishes | None = None
+    rewrites: Rewrites = NONE
     prewarm: bool = True
     limits: TenantLimits | None = None
     budget: TenantBudget | None = None
@@ -48,6 +53,11 @@ class Tenant:
     def may_use(self, model: str) -> bool:
         """Whether this tenant may ask for the model or adapter."""
         return self.models is None or model in self.models
+
+    @property
+    def most_output_tokens(self) -> int | None:
+        """The longest answer it may ask for, where that is enforced."""
+        return self.limits.max_output_tokens if self.limits is not None and self.limits.enforce else None
 
     def check_partition(self, asked: str | None) -> None:
         """Raises `InvalidRequest` for a caller who names a share of the cache that is not this tenant's.
@@ -95,6 +105,8 @@ def build_tenant(name: str, settings: TenantSettings, salt_key: bytes | None) ->
         debug_headers=settings.allow_debug_headers,
         max_prompt_tokens=settings.max_prompt_tokens,
         cache_partition=settings.cache_partition,
+        wishes=_wishes(settings),
+        rewrites=parse_rewrites(settings.rewrite),
         prewarm=settings.prewarm,
         limits=settings.limits,
         budget=settings.budget,
@@ -102,6 +114,11 @@ def build_tenant(name: str, settings: TenantSettings, salt_key: bytes | None) ->
         isolation=parse_isolation(settings.isolation),
         salt_key=salt_key,
     )
+
+
+def _wishes(settings: TenantSettings) -> CacheWishes | None:
+    wishes = CacheWishes(settings.cache_partition, settings.cache_policy, settings.cache_ttl_seconds)
+    return wishes if wishes != CacheWishes() else None
 
 
 class _Opened(NamedTuple):

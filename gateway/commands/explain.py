@@ -16,6 +16,7 @@ from gateway.cli import MISUSE, PROBLEMS, WELL, CommandError
 from gateway.config import Config, load_config, load_secrets
 from gateway.explain_remote import RemoteExplainer
 from gateway.explain_requests import Explainer
+from gateway.rewrites.rules import Rewrites, parse_rewrites
 from gateway.tenants import Tenant, Tenants
 
 READ_AHEAD_LINES = 32
@@ -32,6 +33,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gateway", metavar="URL", help="ask a running gateway's admin port, which also tells the placement and why"
     )
+    parser.add_argument(
+        "--rewrite",
+        action="append",
+        metavar="RULE",
+        help="try this rewrite of the prompt in place of the tenant's own (docs/rewrites.md); may be given often",
+    )
     parser.add_argument("--tenant", metavar="NAME", help="whose rules and salt; needed where there are several")
 
 
@@ -39,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Explain one request, or one a line; 1 when any of them was no request."""
     if arguments.jsonl == (arguments.request is not None):
         raise CommandError("give either REQUEST or --jsonl", then="homing explain --help", code=MISUSE)
-    explain = _asked(arguments) if arguments.gateway else _explainer(arguments.config, arguments.tenant).explain
+    explain = _asked(arguments) if arguments.gateway else _explainer(arguments).explain
     if arguments.jsonl:
         return _explain_lines(sys.stdin.buffer, explain)
     told = explain(_request_bytes(arguments.request))
@@ -50,23 +57,33 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _asked(arguments: argparse.Namespace) -> Callable[[bytes], Told]:
-    if arguments.config is not None:
-        raise CommandError("give either --gateway or --config", then="homing explain --help", code=MISUSE)
+    if arguments.config is not None or arguments.rewrite:
+        raise CommandError(
+            "give either --gateway, or --config and --rewrite", then="homing explain --help", code=MISUSE
+        )
     try:
         return RemoteExplainer(arguments.gateway, arguments.tenant).explain
     except ValueError as error:
         raise CommandError(str(error), then="homing explain --help", code=MISUSE) from None
 
 
-def _explainer(config_path: Path | None, tenant_name: str | None) -> Explainer:
-    if config_path is None:
-        if tenant_name is not None:
+def _explainer(arguments: argparse.Namespace) -> Explainer:
+    rewrites = _rewrites(arguments.rewrite)
+    if arguments.config is None:
+        if arguments.tenant is not None:
             raise CommandError(
                 "--tenant needs --config FILE or --gateway URL", then="homing explain --help", code=MISUSE
             )
-        return Explainer()
-    config = load_config(config_path, os.environ)
-    return Explainer(config, _tenant(config, tenant_name))
+        return Explainer(rewrites=rewrites)
+    config = load_config(arguments.config, os.environ)
+    return Explainer(config, _tenant(config, arguments.tenant), rewrites)
+
+
+def _rewrites(names: list[str] | None) -> Rewrites | None:
+    try:
+        return parse_rewrites(names) if names else None
+    except ValueError as error:
+        raise CommandError(str(error), then="docs/rewrites.md lists them", code=MISUSE) from None
 
 
 def _tenant(config: Config, name: str | None) -> Tenant:

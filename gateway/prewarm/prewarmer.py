@@ -85,6 +85,7 @@ class Prewarmer:
             tenant=job.tenant.name,
             policy=job.tenant.policy,
             session=job.session,
+            wishes=job.wishes,
             at=self._clock(),
         )
         self.store.keep(kept)

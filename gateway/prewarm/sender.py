@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gateway.cache_wishes import with_wishes
 from gateway.prewarm.bodies import PULL_PATH, compute_path, one_token_body, pull_body, request_head
 from gateway.prewarm.store import KeptPrompt
 from gateway.upstream import Upstream
@@ -68,7 +69,7 @@ class Sender:
 
     async def pull(self, kept: KeptPrompt, worker: Worker, source: Worker) -> bool:
         """Let `worker` bring the prompt's blocks from `source`; whether it then had most of them."""
-        body = pull_body(kept.body, source.backend.address.url)
+        body = pull_body(_body(kept, worker), source.backend.address.url)
         answer = await self._ask(worker, worker.base_path + PULL_PATH, body)
         if answer.status != 200:
             if answer.status in _NO_ROUTE:
@@ -84,7 +85,9 @@ class Sender:
 
     async def compute(self, kept: KeptPrompt, worker: Worker) -> None:
         """Let `worker` prefill the prompt; raises `SendError` when it did not."""
-        answer = await self._ask(worker, compute_path(worker.base_path, kept.endpoint), one_token_body(kept.body))
+        answer = await self._ask(
+            worker, compute_path(worker.base_path, kept.endpoint), one_token_body(_body(kept, worker))
+        )
         if answer.status != 200:
             raise SendError(f"it answers {answer.status}", refused=answer.status < 500 and answer.status != 429)
 
@@ -98,6 +101,10 @@ class Sender:
             return await _whole(connection)
         finally:
             self._upstream.release(connection)
+
+
+def _body(kept: KeptPrompt, worker: Worker) -> bytes:
+    return kept.body if kept.wishes is None else with_wishes(kept.body, kept.wishes, worker.cache_fields)
 
 
 async def _whole(connection: Connection) -> Answer:

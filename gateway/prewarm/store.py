@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import exp2
 
+from gateway.cache_wishes import CacheWishes
 from gateway.wire import Endpoint
 from router.core import Prompt
 
@@ -22,9 +23,10 @@ LARGEST_SHARE = 1 / 16
 
 @dataclass(slots=True)
 class KeptPrompt:
-    """One prompt as it was forwarded: `body` carries its salt and its share of the cache, `model` may be an adapter.
+    """One prompt as it was forwarded: `body` carries its salt, `model` may be an adapter.
 
-    `tenant`, `policy` and `session` are what its home depended on. `heat` was counted at `at` (monotonic seconds).
+    `tenant`, `policy` and `session` are what its home depended on, `wishes` what workers are asked of their caches.
+    `heat` was counted at `at` (monotonic seconds).
     """
 
     model: str
@@ -34,6 +36,7 @@ class KeptPrompt:
     tenant: str
     policy: str | None
     session: str | None
+    wishes: CacheWishes | None
     at: float
     heat: float = 1.0
 

@@ -54,7 +54,7 @@ def rewrite_body(body: bytes, rewrites: Rewrites) -> Rewritten:
     work = _Work(rewrites)
     fields = _RAW.decode(body)
     changed = dict(work.changes(fields))
-    if not changed:
+    if not changed or not work.applied:
         return Rewritten(body, ())
     fields |= changed
     return Rewritten(_encode(fields), tuple(work.applied))

@@ -59,6 +59,11 @@ class Rewrites(NamedTuple):
     names: frozenset[str] = frozenset()
     code: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is switched on."""
+        return not (self.names or self.code)
+
     def code_rules(self) -> dict[str, frozenset[str]]:
         """The rules about code by language."""
         languages = dict.fromkeys(language for _, language in self.code)

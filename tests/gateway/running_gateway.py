@@ -192,8 +192,9 @@ class Running:
 
 
 def build_tenants() -> dict[str, TenantSettings]:
-    """Kept apart, sharing its cache, allowed to see who answered, short of tokens, not allowed `m`, with a share, not
-    kept for prewarming."""
+    """Kept apart, sharing its cache, allowed to see who answered, short of tokens, not allowed `m`, with a share, rewritten,
+    not
+    not kept for prewarming."""
     return {
         "acme": TenantSettings(keys=[key_line("acme-key")]),
         "shared": TenantSettings(keys=[key_line("shared-key")], isolation="shared"),
@@ -201,6 +202,7 @@ def build_tenants() -> dict[str, TenantSettings]:
         "brief": TenantSettings(keys=[key_line("brief-key")], max_prompt_tokens=20),
         "foreign": TenantSettings(keys=[key_line("foreign-key")], models=["lora"]),
         "support": TenantSettings(keys=[key_line("support-key")], cache_partition="support"),
+        "rewritten": TenantSettings(keys=[key_line("rewritten-key")], rewrite=["clock_last", "tool_order"]),
         "private": TenantSettings(keys=[key_line("private-key")], prewarm=False),
     }
 

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+CACHE_FIELDS = ("cache_partition", "cache_policy", "cache_ttl_seconds")
 USAGE = {
     "prompt_tokens": 100,
     "completion_tokens": 3,
@@ -175,6 +176,7 @@ class ScriptedWorker:
     keep_alive_seconds: float = 60.0
     port: int = 0
     models: tuple[str, ...] = ("m",)
+    cache_fields: tuple[str, ...] = CACHE_FIELDS
     healthy: bool = True
     waiting: int = 0
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -210,9 +212,10 @@ class ScriptedWorker:
 
     async def _look(self, exchange: Exchange, path: str) -> None:
         """Probes are answered as a healthy worker does, whatever the script, and not recorded."""
+        card = {"object": "model", "max_model_len": 4096, "cache_fields": self.cache_fields}
         cards = {
             "object": "list",
-            "data": [{"id": name, "object": "model", "max_model_len": 4096} for name in self.models],
+            "data": [card | {"id": name} for name in self.models],
         }
         pages = {
             "/health": b"",

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from gateway.cache_wishes import CacheWishes, with_wishes
 from gateway.errors import InvalidRequest
 from gateway.explain_requests import Explainer
 from gateway.settings import TenantSettings
 from gateway.tenants import Tenant, build_tenant
 from gateway.wire import Call, Endpoint, forward_body, parse_call
 from tests.gateway.running_gateway import running_gateway
-from tests.gateway.scripted_worker import ordinary, scripted_worker
+from tests.gateway.scripted_worker import CACHE_FIELDS, ordinary, scripted_worker
 
 CHAT = Endpoint.CHAT
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -32,8 +33,14 @@ def build_named(partition: str | None) -> Tenant:
     return build_tenant("acme", TenantSettings(isolation="shared", cache_partition=partition), None)
 
 
+def sent_to(call: Call, partition: str | None, understood: tuple[str, ...] = CACHE_FIELDS) -> bytes:
+    """What a worker that understands these fields gets."""
+    body = forward_body(call, salt=None, ask_usage=False)
+    return body if partition is None else with_wishes(body, CacheWishes(partition), understood)
+
+
 def forwarded(call: Call, partition: str | None) -> dict[str, Any]:
-    return json.loads(forward_body(call, salt=None, ask_usage=False, partition=partition))
+    return json.loads(sent_to(call, partition))
 
 
 def test_the_tenants_partition_is_put_into_the_body() -> None:
@@ -45,7 +52,7 @@ def test_the_tenants_partition_is_put_into_the_body() -> None:
 def test_other_extra_arguments_keep_their_bytes() -> None:
     """Only one key is the gateway's."""
     body = build_body()[:-1] + b', "vllm_xargs": {"a": [1,  1.50, "\\u00e9"], "b": 18446744073709551615}}'
-    sent = forward_body(parse_call(CHAT, body), salt=None, ask_usage=False, partition="support")
+    sent = sent_to(parse_call(CHAT, body), "support")
     assert b'"a":[1,  1.50, "\\u00e9"]' in sent
     assert b'"b":18446744073709551615' in sent
     assert json.loads(sent)["vllm_xargs"]["cache_partition"] == "support"
@@ -55,7 +62,8 @@ def test_other_extra_arguments_keep_their_bytes() -> None:
 def test_without_a_partition_the_very_same_bytes_are_forwarded(fields: dict[str, Any]) -> None:
     """Nothing is looked into, nothing is made anew."""
     call = chat(**fields)
-    assert forward_body(call, salt=None, ask_usage=False, partition=None) is call.body
+    assert sent_to(call, None) is call.body
+    assert sent_to(call, "support", ()) is call.body
 
 
 def test_a_caller_may_name_the_right_one() -> None:
@@ -63,7 +71,7 @@ def test_a_caller_may_name_the_right_one() -> None:
     body = build_body()[:-1] + b', "vllm_xargs": {"cache_partition": "sales", "cache_partition": "support"}}'
     call = parse_call(CHAT, body)
     build_named("support").check_partition(call.partition)
-    sent = forward_body(call, salt=None, ask_usage=False, partition="support")
+    sent = sent_to(call, "support")
     assert sent.count(b"cache_partition") == 1
     assert json.loads(sent)["vllm_xargs"] == {"cache_partition": "support"}
 
@@ -95,7 +103,7 @@ def test_a_second_place_for_it_is_refused_in_every_spelling(key: bytes) -> None:
 def test_of_two_names_inside_none_survives_beside_the_tenants() -> None:
     """The object is put together anew, with one key of each name."""
     body = build_body()[:-1] + b', "vllm_xargs": {"cache_partition": "sales", "cache_partition": null}}'
-    sent = forward_body(parse_call(CHAT, body), salt=None, ask_usage=False, partition="support")
+    sent = sent_to(parse_call(CHAT, body), "support")
     assert b"sales" not in sent
     assert sent.count(b"cache_partition") == 1
 

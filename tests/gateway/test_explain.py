@@ -24,7 +24,7 @@ from router.tokenise import find_smollm2
 from tests.gateway.builders import ENVIRON, build_config_data, key_line, write_config_data
 from tests.router.text_builders import smollm2
 
-FIELDS = {"key", "key_blocks", "exact_blocks", "folded", "tokens", "text_forwarded_unchanged"}
+FIELDS = {"key", "key_blocks", "exact_blocks", "folded", "tokens", "rewritten", "text_forwarded_unchanged"}
 RULES_TEXT = " ".join(f"Rule {number}: keep answers short and name the source." for number in range(60))
 CLOCK = "It is now Monday, 03 November 2025 14:05:09 UTC.\n"
 
@@ -320,7 +320,7 @@ def test_an_adapter_is_seeded_as_serving_seeds_it(config: Path, capsys: pytest.C
     source = PromptSource(messages=messages_with(RULES_TEXT))
     prompt = builder.build(source, salt=salt, model="m", adapter="lora", rules=fold_rules("default"))
     told = explained(config, "acme", body(model="lora"), capsys)
-    assert told == {**explain_prompt(prompt), "text_forwarded_unchanged": True}
+    assert told == {**explain_prompt(prompt), "rewritten": [], "text_forwarded_unchanged": True}
 
 
 def test_a_tokeniser_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,8 @@ def build_body(**fields: Any) -> bytes:
 def build_kept(*parts: tuple[str, int], at: float = 0.0, heat: float = 1.0, **more: Any) -> KeptPrompt:
     """A kept prompt whose chain is made of these parts."""
     fields = {"model": "m", "endpoint": Endpoint.CHAT, "body": build_body(), "tenant": "t", "policy": None, **more}
-    return KeptPrompt(prompt=build_prompt(*(parts or (("text", 4),))), session=None, at=at, heat=heat, **fields)
+    fields |= {"session": None, "wishes": None, "at": at, "heat": heat}
+    return KeptPrompt(prompt=build_prompt(*(parts or (("text", 4),))), **fields)
 
 
 def build_store(most_bytes: int = 1 << 20, most_prompts: int = 100, most_seconds: float = 900.0) -> PromptStore:
