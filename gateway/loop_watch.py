@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from gateway.metrics import Metrics
+from gateway.supervise import Supervisor
 
 TICK_SECONDS = 0.1
 LAG_BOUND_SECONDS = 5.0
@@ -20,15 +21,19 @@ WINDOW_TICKS = 50
 class LoopWatch:
     """A timer that measures its own lateness; `clock` gives monotonic seconds."""
 
-    def __init__(self, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, metrics: Metrics, clock: Callable[[], float] = time.monotonic, tasks: Supervisor | None = None
+    ) -> None:
+        self._tasks = tasks or Supervisor(metrics, clock)
         self._metrics = metrics
         self._clock = clock
         self._lags: deque[float] = deque(maxlen=WINDOW_TICKS)
         self._due_at = clock()
         self._task: asyncio.Task[None] | None = None
+        metrics.before_scrape(self._count_tasks)
 
     async def __aenter__(self) -> LoopWatch:
-        self._task = asyncio.create_task(self._tick(), name="loop watch")
+        self._task = self._tasks.start("loop watch", self._tick)
         return self
 
     async def __aexit__(
@@ -47,6 +52,10 @@ class LoopWatch:
     def turns(self) -> bool:
         """Whether the loop wakes its timers within the bound."""
         return self.worst_lag_seconds < LAG_BOUND_SECONDS
+
+    def _count_tasks(self) -> None:
+        if self._task is not None:
+            self._metrics.event_loop_tasks.labels().set(len(asyncio.all_tasks(self._task.get_loop())))
 
     async def _tick(self) -> None:
         while True:

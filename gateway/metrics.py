@@ -134,7 +134,7 @@ class Metrics:
         "Blocks that the worker's cache is believed to have room for.", "model", "backend"
     )
     backend_ejections_total = counter(
-        "Times a worker was taken out of rotation (refused, broke, silent, probe).", "reason"
+        "Times a worker was taken out of rotation (refused, broke, silent, hung, probe).", "reason"
     )
     upstream_retries_total = counter("Requests sent on to another worker before their first byte.", "reason")
     retries_denied_total = counter("Retries that were not made because the retry budget was spent.")
@@ -219,6 +219,7 @@ class Metrics:
     # The process
     task_restarts_total = counter("Background tasks that a fault of our own ended and that were begun again.", "task")
     event_loop_lag_seconds = histogram("How late the event loop woke a timer.", buckets=LAG_BUCKETS)
+    event_loop_tasks = gauge("Tasks of the event loop; with nothing to do as many as after the start.")
     build_info = gauge("Always 1; the labels say what runs.", "version", "python")
 
     def __init__(self, registry: CollectorRegistry) -> None:

@@ -95,24 +95,19 @@ def text_of(number: int, rng: random.Random) -> str:
     return " ".join([f"{number}-{rng.getrandbits(32):x}", *(rng.choice(WORDS) for _ in range(WORDS_OF_PROMPT))])
 
 
-WORDS = tuple(
-    [
-        "a",
-        "river",
-        "of",
-        "small",
-        "stones",
-        "runs",
-        "under",
-        "the",
-        "old",
-        "bridge",
-        "where",
-        "we",
-        "waited",
-        "for",
-        "rain",
-    ]
+WORDS = (
+    "river",
+    "stones",
+    "under",
+    "bridge",
+    "where",
+    "waited",
+    "rain",
+    "lantern",
+    "harvest",
+    "winter",
+    "market",
+    "road",
 )
 
 

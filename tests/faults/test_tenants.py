@@ -96,7 +96,7 @@ async def test_every_attempt_carries_its_tenants_own_salt(stage: Stage) -> None:
     own = {found[answer.nonce] for answer in narrowed if answer.nonce in found}
     apart = salts["alpha"].isdisjoint(salts["beta"]) and own.isdisjoint(salts["alpha"] | salts["beta"])
     stage.row.holds(
-        f"{len(salts['alpha'])} + {len(salts['beta'])} salts of two tenants in {2 * count} requests, {len(own)} narrowed",
+        f"{len(salts['alpha'])} + {len(salts['beta'])} salts of two tenants, {2 * count} requests; {len(own)} narrowed",
         len(salts["alpha"]) == len(salts["beta"]) == len(own) == 1 and apart and None not in own and "mine" not in own,
     )
 

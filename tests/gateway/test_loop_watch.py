@@ -51,3 +51,15 @@ async def test_an_old_stall_is_forgiven():
     assert not watch.turns
     watch._lags.append(0.0)
     assert watch.turns
+
+
+async def test_tasks_are_counted_when_somebody_looks():
+    """What is left running after a request would show as a growing number."""
+    watch, metrics = build_watch()
+    async with watch:
+        metrics.refresh()
+        before = metrics.registry.get_sample_value("homing_event_loop_tasks")
+        more = asyncio.create_task(asyncio.sleep(60))
+        metrics.refresh()
+        assert metrics.registry.get_sample_value("homing_event_loop_tasks") == before + 1
+        more.cancel()
