@@ -27,6 +27,7 @@ class ReaderWhoCatchesUp:
     def __init__(self) -> None:
         self.body = b""
         self.keep_alive = self.started = True
+        self.head_sent = False
         self.dialect, self.request_id = OPENAI, "request"
         self._behind = True
 
