@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Final, Protocol
 
 from aiohttp.web import BaseRequest, RequestPayloadError
 
 from gateway.errors import InvalidRequest, RequestTimeout, RequestTooLarge, UnsupportedEncoding
+from gateway.sips import SIP_BYTES, sipping
 
 if sys.version_info >= (3, 14):  # pragma: no cover
     from compression import zstd
@@ -20,6 +23,12 @@ else:
 BODY_SECONDS: Final = 30.0
 LEAST_BYTES_PER_SECOND: Final = 1024
 """A body may take BODY_SECONDS, and longer only while it comes at least this fast on average."""
+
+LINGER_SECONDS: Final = 1.0
+"""How long a client that was answered before it had sent its body is left to see the answer."""
+
+_NEAR_LIMIT_BYTES: Final = 1024 * 1024
+"""So close to the limit a chunked body is read in small steps; more than what a loop and aiohttp take in unasked."""
 
 _STEP_BYTES: Final = 256 * 1024
 """Most that one call of a decoder puts out; between calls the loop serves others."""
@@ -34,19 +43,41 @@ async def read_body(request: BaseRequest, limit_bytes: int, *, seconds: float = 
     Raises `RequestTooLarge` past `limit_bytes` (as sent or decoded), `UnsupportedEncoding`, `RequestTimeout` when it
     comes too slowly, `InvalidRequest` when it is cut or does not decode.
     """
-    encoding = _encoding(request)
-    if (request.content_length or 0) > limit_bytes:
-        raise _too_large(limit_bytes)
+    encoding = check_declared(request, limit_bytes)
     if request.content.is_eof():
         body = _all_here(request)
         if encoding == "identity" and len(body) <= limit_bytes:
             return body
         pieces = _pieces_of(body)
     else:
-        pieces = _pieces(request, seconds)
+        pieces = _pieces(request, limit_bytes, seconds)
     if encoding != "identity":
         pieces = _decoded(pieces, encoding)
     return await _joined(pieces, limit_bytes)
+
+
+def check_declared(request: BaseRequest, limit_bytes: int) -> str:
+    """The encoding of the body, which is not read yet; raises what its head alone is reason for."""
+    encoding = _encoding(request)
+    if (request.content_length or 0) > limit_bytes:
+        raise _too_large(limit_bytes)
+    return encoding
+
+
+async def let_rest_pass(request: BaseRequest, most_bytes: int) -> None:
+    """Give a client that was answered before its body was read a moment to see the answer.
+
+    Reads the body on, up to `most_bytes` of it from its beginning, and takes nothing more in. A close with bytes
+    unread would be a reset, which may overtake the answer.
+    """
+    content = request.content
+    with contextlib.suppress(TimeoutError, RequestPayloadError, ConnectionError):
+        async with asyncio.timeout(LINGER_SECONDS):
+            while not content.is_eof() and content.total_bytes < most_bytes - _STEP_BYTES:
+                await content.readany()
+            if not content.is_eof() and request.transport is not None:
+                request.transport.pause_reading()
+                await asyncio.sleep(LINGER_SECONDS)
 
 
 def _encoding(request: BaseRequest) -> str:
@@ -87,16 +118,31 @@ async def _pieces_of(body: bytes) -> AsyncIterator[bytes]:
     yield body
 
 
-async def _pieces(request: BaseRequest, seconds: float) -> AsyncIterator[bytes]:
+async def _pieces(request: BaseRequest, limit_bytes: int, seconds: float) -> AsyncIterator[bytes]:
     """The body as sent, while it comes fast enough."""
     deadline = asyncio.get_running_loop().time() + seconds
     received = 0
-    while True:
-        piece = await _next_piece(request, deadline + received / LEAST_BYTES_PER_SECOND)
-        if not piece:
-            return
-        received += len(piece)
-        yield piece
+    with ExitStack() as stack:
+        sips = request.content_length is not None
+        while True:
+            if not sips and received > limit_bytes - _NEAR_LIMIT_BYTES:
+                sips = True
+                stack.enter_context(_sipping(request))
+            piece = await _next_piece(request, deadline + received / LEAST_BYTES_PER_SECOND)
+            if not piece:
+                return
+            received += len(piece)
+            yield piece
+
+
+@contextmanager
+def _sipping(request: BaseRequest) -> Iterator[None]:
+    """Take little in at a time, so that little is read in vain when the limit is passed."""
+    content = request.content
+    high_water, content._high_water = content._high_water, SIP_BYTES
+    with sipping(request.transport):
+        yield
+    content._high_water = high_water
 
 
 async def _next_piece(request: BaseRequest, deadline: float) -> bytes:

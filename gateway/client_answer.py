@@ -87,6 +87,8 @@ class ClientAnswer:
         """
         if self.head_sent:
             return
+        # What is left of a body that nobody read would be taken for the next request.
+        self.keep_alive = self.keep_alive and self._request.content.is_eof()
         if length is not None:
             framing = b"content-length: %d\r\n" % length
         elif self._http_1_1:
@@ -128,12 +130,11 @@ class ClientAnswer:
         self.write(body, last=True)
 
     def error(self, error: GatewayError) -> None:
-        """An answer in the caller's own error shape. A body that was not read to its end closes the connection."""
+        """An answer in the caller's own error shape."""
         if self.head_sent:
             self.in_band(error)
             return
         self._chunked = False
-        self.keep_alive = self.keep_alive and self._request.content.is_eof()
         dialect = self.dialect
         body = dialect.error_body(error, self.request_id)
         self.whole(dialect.error_status(error), _JSON + header_lines(error.headers), body)
@@ -171,6 +172,13 @@ class ClientAnswer:
         if not self.keep_alive:
             return b"connection: close\r\n"
         return b"" if self._http_1_1 else b"connection: keep-alive\r\n"
+
+
+def last_words(error: GatewayError) -> bytes:
+    """A complete answer that belongs to no request; the connection closes behind it."""
+    body = error.openai_body()
+    framing = b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+    return _STATUS_LINES[error.status] + _JSON + header_lines(error.headers) + framing + body
 
 
 def header_lines(headers: Headers) -> bytes:

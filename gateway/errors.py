@@ -134,7 +134,7 @@ class MethodNotAllowed(InvalidRequest):
 
 
 class RequestTimeout(InvalidRequest):
-    """The request's body came too slowly, or stopped in the middle."""
+    """The request's head or body came too slowly, or stopped in the middle."""
 
     situation = "slow or cut request"
     status = 408
@@ -146,6 +146,14 @@ class RequestTooLarge(InvalidRequest):
     situation = "body too large"
     status = 413
     code = "request_too_large"
+
+
+class HeadTooLarge(InvalidRequest):
+    """The request line, a header field or the whole head is longer than is read here."""
+
+    situation = "head too large"
+    status = 431
+    code = "head_too_large"
 
 
 class UnsupportedEncoding(InvalidRequest):
@@ -206,6 +214,15 @@ class Quarantined(GatewayError):
     status = 503
     code = "quarantined"
     retry_hint = DO_NOT_RETRY
+
+
+class TooManyConnections(GatewayError):
+    """As many connections as the gateway may have, each with a request under way."""
+
+    situation = "over `limits.connections`, or over the process's open files, and nobody idles"
+    status = 503
+    code = "too_many_connections"
+    retry_hint = (("retry-after", "1"),)
 
 
 class IsolationUnavailable(GatewayError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from aiohttp import HttpVersion11
 from aiohttp.web import BaseRequest
 
 from gateway.errors import InvalidRequest
@@ -13,6 +14,37 @@ _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 _SESSION: Final = re.compile(r"[!-~]{1,256}")
 _TRACE_PARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _TRACE_STATE: Final = re.compile(r"[ -~]{1,512}")
+
+
+_ONCE: Final = frozenset((
+    b"host", b"authorization", b"x-api-key", b"content-type", b"content-encoding", b"content-length",
+    b"transfer-encoding", b"expect", b"x-request-id", b"x-session-id", b"x-homing-debug", b"traceparent",
+))  # fmt: skip
+"""Fields that mean something here; of two, others on the way might go by the other one."""
+
+
+def refuse_doubtful(request: BaseRequest) -> None:
+    """Raise `InvalidRequest` for a head that two readers could take for two different things."""
+    names = b"\n".join([name for name, _ in request.raw_headers]).lower()
+    if b"_" in names:
+        raise InvalidRequest("A header field's name has `_` in it, which some take for `-`: leave it out.")
+    told = names.split(b"\n")
+    if len(set(told)) != len(told):
+        for name in sorted(_ONCE):
+            if told.count(name) > 1:
+                raise InvalidRequest(f"`{name.decode()}` is given more than once.", param=name.decode())
+    if b"transfer-encoding" in told:
+        _check_chunked(request)
+
+
+def _check_chunked(request: BaseRequest) -> None:
+    if request.version < HttpVersion11 or request.headers["transfer-encoding"].strip().lower() != "chunked":
+        raise InvalidRequest("`transfer-encoding` must be chunked, and HTTP/1.1 spoken.", param="transfer-encoding")
+
+
+def switches_protocol(request: BaseRequest) -> bool:
+    """Whether another protocol is asked for, which is not spoken here: what follows may be meant in it."""
+    return "upgrade" in request.headers or request.method == "CONNECT"
 
 
 def request_id_of(request: BaseRequest) -> str | None:
@@ -48,4 +80,5 @@ def wants_debug(request: BaseRequest) -> bool:
 
 def expects_continue(request: BaseRequest) -> bool:
     """Whether the client waits for a go-ahead before it sends its body."""
-    return request.headers.get("expect", "").lower() == "100-continue"
+    asked = request.headers.get("expect")
+    return asked is not None and asked.lower() == "100-continue" and request.version >= HttpVersion11

@@ -14,14 +14,19 @@ import msgspec
 from aiohttp import HttpVersion10, HttpVersion11
 from aiohttp.web import BaseRequest, StreamResponse
 
+from gateway.bodies import let_rest_pass
 from gateway.client_answer import ClientAnswer
+from gateway.connections import Bounds, Connections
+from gateway.descriptors import room_for_clients
 from gateway.dialects.core import Dialect
 from gateway.dialects.openai import OPENAI
 from gateway.dialects.table import dialect_of
 from gateway.errors import GatewayError, MethodNotAllowed, ModelNotFound, UnknownPath, UnsupportedVersion
 from gateway.fleet import Fleet
-from gateway.http_server import HttpServer
+from gateway.http_server import Handler, HttpServer
 from gateway.proxy import Proxy
+from gateway.request_fields import refuse_doubtful, switches_protocol
+from gateway.timeout_settings import Limits, Timeouts
 from gateway.upstream import Upstream
 from gateway.wire import Endpoint
 
@@ -48,7 +53,16 @@ class Route(NamedTuple):
 class DataServer:
     """Listens for clients. Exactly the paths in its table exist; nothing of a path ever reaches a worker."""
 
-    def __init__(self, proxy: Proxy, fleet: Fleet, upstream: Upstream) -> None:
+    def __init__(
+        self,
+        proxy: Proxy,
+        fleet: Fleet,
+        upstream: Upstream,
+        *,
+        timeouts: Timeouts | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        timeouts, limits = timeouts or Timeouts(), limits or Limits()
         self._proxy = proxy
         self._fleet = fleet
         self._upstream = upstream
@@ -56,7 +70,10 @@ class DataServer:
         self._open = 0
         self._all_done = asyncio.Event()
         self._all_done.set()
-        self._http = HttpServer(self._answer)
+        self._write_seconds = timeouts.write_seconds
+        self._linger_bytes = limits.body_bytes
+        bounds = Bounds(limits.connections, room_for_clients(), timeouts.header_seconds, timeouts.write_seconds)
+        self._http = HttpServer(self._answer, bounds, timeouts.keep_alive_seconds)
         self._listener: asyncio.Server | None = None
         self._routes: dict[str, Route] = {
             **{each.value: Route("POST", partial(self._ask, each), dialect_of(each)) for each in Endpoint},
@@ -69,6 +86,11 @@ class DataServer:
             self._http, host, port, backlog=BACKLOG, reuse_address=True
         )
         return int(self._listener.sockets[0].getsockname()[1])
+
+    @property
+    def connections(self) -> Connections[Handler]:
+        """Who is connected."""
+        return self._http.waits
 
     @property
     def open_requests(self) -> int:
@@ -106,12 +128,25 @@ class DataServer:
         self._open += 1
         self._all_done.clear()
         try:
-            await self._dispatch(request, answer)
+            if await self._has_taken(answer):
+                await self._dispatch(request, answer)
         finally:
             self._open -= 1
             if not self._open:
                 self._all_done.set()
+        if not request.content.is_eof():
+            await let_rest_pass(request, self._linger_bytes)
         return answer.sent()
+
+    async def _has_taken(self, answer: ClientAnswer) -> bool:
+        """Whether the client takes its answers; one that pipelines and does not read must not fill the memory."""
+        if answer.stalled:
+            try:
+                await answer.drained(self._write_seconds)
+            except (TimeoutError, ConnectionError):
+                answer.abort()
+                return False
+        return True
 
     async def _dispatch(self, request: BaseRequest, answer: ClientAnswer) -> None:
         """Run the route; whatever it raises becomes an answer, once."""
@@ -136,6 +171,8 @@ class DataServer:
     def _route(self, request: BaseRequest, answer: ClientAnswer) -> Handle:
         if request.version not in (HttpVersion10, HttpVersion11):
             raise UnsupportedVersion("Only HTTP/1.0 and HTTP/1.1 are spoken here.")
+        refuse_doubtful(request)
+        answer.keep_alive = answer.keep_alive and not switches_protocol(request)
         # The raw target, not a parsed one: no dot segment, escape or absolute form can mean one of these paths.
         path = request.raw_path.partition("?")[0]
         found = self._routes.get(path) or (Route("GET", self._model) if path.startswith(f"{MODELS_PATH}/") else None)
