@@ -15,7 +15,7 @@ NGINX_LUA := nginx nginx-common libnginx-mod-http-lua libnginx-mod-http-ndk libl
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: bench-agreement bench-events bench-overhead bench-scale help demo test worker-operations worker-equality lint fix bench bench-eviction bench-placement bench-placement-full bench-tiers bench-worker bench-live bench-drills docs render follow clean
+.PHONY: bench-agreement bench-events bench-overhead bench-scale faults isolation soak help demo test worker-operations worker-equality lint fix bench bench-eviction bench-placement bench-placement-full bench-tiers bench-worker bench-live bench-drills docs render follow clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -35,6 +35,15 @@ demo: $(STAMP) ## one gateway, three real workers, the same load under round_rob
 test: $(STAMP) ## every test, with coverage of router/ and gateway/
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered --cov-fail-under=85
 
+faults: $(STAMP) ## every row of tests/faults.yml against its bar: workers, Redis, clients and gateways that fail (20 min)
+	PYTHONPATH=. $(BIN)/python -m tests.faults.run
+
+isolation: $(STAMP) ## can a tenant tell from times what another asked? 250 + 250 samples through a real worker (8 min)
+	PYTHONPATH=. $(BIN)/python -m tests.faults.isolation
+
+soak: $(STAMP) ## 100,000 requests with faults after the directory is full: memory, files, tasks, gauges (15 min)
+	PYTHONPATH=. $(BIN)/python -m tests.faults.soak
+
 worker-operations: $(STAMP) ## 200,000 random operations on the cache, as many by Hypothesis, and as many calls on the engine
 	HOMING_TEST_OPERATIONS=200000 $(BIN)/python -m pytest -n 2 --timeout 900 tests/backends/test_cache_machine.py tests/backends/test_random_engine.py
 
@@ -51,9 +60,10 @@ fix: $(STAMP) ## what ruff can mend by itself
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(STAMP) ## write docs/configuration.md, docs/metrics.md and the options in docs/worker.md from the code
+docs: $(STAMP) ## write docs/configuration.md, docs/metrics.md docs/TRUST.md and the options in docs/worker.md from the code
 	$(BIN)/python -m gateway.docs
 	$(BIN)/python -m backends.arguments.document docs/worker.md
+	$(BIN)/python -m tests.faults.ledger
 
 render: $(STAMP) ## print the Kubernetes manifests of the vLLM overlay
 	kubectl kustomize deploy/k8s/overlays/vllm
