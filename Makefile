@@ -60,7 +60,7 @@ fix: $(STAMP) ## what ruff can mend by itself
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(STAMP) ## write docs/configuration.md, docs/metrics.md docs/TRUST.md and the options in docs/worker.md from the code
+docs: $(STAMP) ## write docs/configuration.md, docs/metrics.md, docs/TRUST.md and the options in docs/worker.md from the code
 	$(BIN)/python -m gateway.docs
 	$(BIN)/python -m backends.arguments.document docs/worker.md
 	$(BIN)/python -m tests.faults.ledger
