@@ -1,0 +1,119 @@
+"""Key files, folders and the list of revoked keys are watched like the configuration itself."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from gateway.reload import APPLIED, REFUSED
+from gateway.secrets import fingerprint, key_digest
+from tests.gateway.builders import SALT_SECRET, key_line
+from tests.gateway.reloading import (
+    TWO_TENANTS,
+    admin_page,
+    build_data,
+    gateway_from,
+    replace_data,
+    replace_file,
+    status_with,
+)
+from tests.gateway.scripted_worker import scripted_worker, until
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "homing.yaml"
+
+
+async def test_a_folder_is_swapped_as_kubernetes_does_it(tmp_path):
+    """H1: `..data` points elsewhere from one moment to the next; configuration and keys change together."""
+    mount = tmp_path / "mount"
+    async with scripted_worker() as worker:
+
+        def write(generation: str, keys: dict[str, str]) -> None:
+            """A generation of the volume, and the link to it renamed into place."""
+            folder = mount / f"..{generation}"
+            folder.mkdir(parents=True)
+            data = build_data(worker.port, tenants={name: {"keys": [f"file:{mount}/{name}"]} for name in keys})
+            (folder / "homing.yaml").write_text(json.dumps(data))
+            for name, key in keys.items():
+                (folder / name).write_text(key_line(key))
+            (mount / "..new").symlink_to(folder.name)
+            os.replace(mount / "..new", mount / "..data")
+            for name in ("homing.yaml", *keys):
+                if not (mount / name).is_symlink():
+                    (mount / name).symlink_to(f"..data/{name}")
+
+        write("first", {"acme": "one"})
+        async with gateway_from(mount / "homing.yaml") as running:
+            assert await status_with(running, "one") == 200
+            write("second", {"acme": "two", "globex": "three"})
+            await until(lambda: running.gateway.reloader.counts[APPLIED] == 1)
+            codes = [await status_with(running, key) for key in ("one", "two", "three")]
+            assert codes == [401, 200, 200]
+
+
+async def test_a_folder_of_keys_is_watched(path, tmp_path):
+    """A second key is put beside the first, clients change over, the first is taken away."""
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    (keys / "old").write_text(key_line("old-key"))
+    async with scripted_worker() as worker:
+        replace_data(path, build_data(worker.port, tenants={"acme": {"keys": [f"file:{keys}"]}}))
+        async with gateway_from(path) as running:
+            (keys / "new").write_text(key_line("new-key"))
+            await until(lambda: running.gateway.reloader.counts[APPLIED] == 1)
+            assert [await status_with(running, key) for key in ("old-key", "new-key")] == [200, 200]
+            (keys / "old").unlink()
+            await until(lambda: running.gateway.reloader.counts[APPLIED] == 2)
+            assert [await status_with(running, key) for key in ("old-key", "new-key")] == [401, 200]
+
+
+async def test_a_key_is_revoked_even_while_the_file_has_a_mistake(path, tmp_path):
+    """G4: the list is heeded on its own; a list that vanishes lets nobody in again."""
+    revoked = tmp_path / "revoked"
+    revoked.touch()
+    async with scripted_worker() as worker:
+        data = build_data(worker.port, tenants=TWO_TENANTS, revoked_keys=f"file:{revoked}")
+        replace_data(path, data)
+        async with gateway_from(path) as running:
+            assert await status_with(running, "acme-key") == 200
+            replace_file(path, "tenants: [")
+            await until(lambda: running.gateway.reloader.refusal is not None)
+            with revoked.open("a") as file:
+                file.write(f"{key_line('acme-key')} 2026-11-30 lost\n")
+            await until(lambda: running.gateway.reloader.secrets.revoked)
+            assert [await status_with(running, key) for key in ("acme-key", "globex-key")] == [401, 200]
+            revoked.write_text("nonsense\n")
+            await running.gateway.reloader.look()
+            await running.gateway.reloader.look()
+            revoked.unlink()
+            await running.gateway.reloader.look()
+            await running.gateway.reloader.look()
+            assert await status_with(running, "acme-key") == 401
+            replace_data(path, data)
+            assert await running.gateway.reloader.reload() == REFUSED
+            assert "$.revoked_keys" in running.gateway.reloader.refusal.reasons[0]
+
+
+async def test_the_page_shows_no_secret(path, tmp_path):
+    """/config: digests as fingerprints, references as they are, and when keys end."""
+    (tmp_path / "key").write_text(f"{key_line('other')} expires=2199-12-31\n")
+    data = build_data(8001)
+    data["tenants"]["acme"]["keys"].append(f"file:{tmp_path}/key")
+    replace_data(path, data)
+    async with gateway_from(path) as running:
+        page = (await admin_page(running, "/config"))[1]
+        told = json.dumps(page)
+        assert SALT_SECRET not in told
+        assert key_line("acme-key") not in told
+        assert page["settings"]["salt_secrets"] == {"k1": "env:SALT"}
+        assert page["settings"]["tenants"]["acme"]["keys"][0] == f"sha256:{fingerprint(key_digest('acme-key'))}…"
+        assert page["keys"]["acme"] == [
+            {"fingerprint": fingerprint(key_digest("acme-key")), "expires": None, "revoked": False},
+            {"fingerprint": fingerprint(key_digest("other")), "expires": "2200-01-01T00:00:00+00:00", "revoked": False},
+        ]
+        assert page["file"] == str(path)
