@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from router.candidates import Candidates
 from router.core import Prompt, WorkerView
@@ -13,24 +14,28 @@ EXCLUDED = "excluded"
 WEIGHT_ZERO = "weight_0"
 
 
-def assess(  # one loop over the workers, kept flat: it is most of what a placement costs
-    prompt: Prompt,
-    roster: Roster,
-    policy: Policy,
-    weights: Weights,
-    *,
-    expected_output_tokens: float,
-    decode_growth: float,
-    exclude: frozenset[str],
-    now: float,
-) -> Candidates:
+class Outlook(NamedTuple):
+    """What all workers are numbered by for one request.
+
+    `decode_growth` is by how many seconds a decode step grows per token of context. `exclude` names workers that must
+    not get the request.
+    """
+
+    weights: Weights
+    expected_output_tokens: float
+    decode_growth: float
+    exclude: frozenset[str]
+    now: float
+
+
+def assess(prompt: Prompt, roster: Roster, policy: Policy, outlook: Outlook) -> Candidates:
     """Number every worker of the roster for `prompt`; who cannot be chosen is numbered too, with the reason.
 
-    `decode_growth` is by how many seconds a decode step grows per token of context.
+    One loop over the workers, kept flat: it is most of what a placement costs.
     """
+    weights, outputs, decode_growth, exclude, now = outlook
     exact, block_tokens, tokens = prompt.exact_blocks, prompt.block_tokens, prompt.tokens
-    most_cached, outputs = max(0, tokens - 1), expected_output_tokens
-    half_outputs, own_growth = outputs / 2, decode_growth * tokens
+    most_cached, half_outputs, own_growth = max(0, tokens - 1), outputs / 2, decode_growth * tokens
     assessed = Candidates(roster.names, _reasons(roster.views, exclude), [state.known for state in roster.states])
     add_cached, add_wait, add_own = assessed.cached_tokens.append, assessed.wait.append, assessed.own.append
     add_decode, add_load = assessed.decode.append, assessed.loads.append

@@ -126,7 +126,8 @@ class Placement(NamedTuple):
 
     `worker` is None only when nobody is admissible (`reason` then is `no_worker`). `home` is the worker that the
     ring names for `key`, the best of them where the key has several `homes`. `predicted_cached_tokens` is what the
-    winner is believed to hold. `price` is α at that moment, `slack_seconds` what a home may be worse by.
+    winner is believed to hold. `price` is α at that moment, `slack_seconds` what a home may be worse by. `candidates`
+    is empty where a home was chosen and nobody needed the others' numbers.
     """
 
     request_id: str

@@ -8,14 +8,15 @@ from typing import NamedTuple
 from xxhash import xxh3_128_digest
 
 from router.apart import PrefillSizes, add_unheard_waits, home_bonus_seconds, load_factor
-from router.assessment import assess
+from router.assessment import Outlook, assess
 from router.candidates import Candidates
 from router.core import Placement, Prompt
 from router.crowding import Crowding
+from router.glance import best_beside, best_home, can_serve, good_enough, numbers
 from router.heat import Heat
 from router.homes import Homes
 from router.learning import OutputLengths
-from router.policy import NO_WORKER, Policy, Situation, Weights
+from router.policy import HOME, NO_WORKER, Policy, Situation, Weights, why_left
 from router.rates import decode_line
 from router.roster import Roster
 from router.settings import RouterSettings
@@ -23,7 +24,7 @@ from router.utilisation import Utilisation
 
 
 class Ask(NamedTuple):
-    """One request for a placement."""
+    """One request for a placement; `numbered` False lets one home be chosen without a look at the others."""
 
     prompt: Prompt
     request_id: str
@@ -32,6 +33,19 @@ class Ask(NamedTuple):
     session: str | None
     max_tokens: int | None
     exclude: frozenset[str]
+    numbered: bool = True
+
+
+class Decision(NamedTuple):
+    """A placement, and its winner: where it is in the roster, seconds of its own prefill, seconds of slowing others.
+
+    Without a winner `at` is 0 and the seconds are none.
+    """
+
+    placement: Placement
+    at: int = 0
+    own_seconds: float = 0.0
+    decode_seconds: float = 0.0
 
 
 class Traffic:
@@ -58,35 +72,36 @@ def decide(
     settings: RouterSettings,
     now: float,
     apart_from: int = 0,
-) -> Placement:
+) -> Decision:
     """Number the candidates and let the policy choose; worker None if nobody can be chosen.
 
     `apart_from` is how many other replicas place requests that are not heard of.
     """
     key = ring_key(ask, policy, roster, traffic)
     price = traffic.utilisation.price(now, roster.serving, load_factor(apart_from))
-    weights = Weights(price, settings.decode_weight)
-    candidates = assess(
-        ask.prompt,
-        roster,
-        policy,
-        weights,
-        expected_output_tokens=traffic.outputs.expect(ask.tenant, ask.max_tokens),
-        decode_growth=traffic.decode.slope,
-        exclude=ask.exclude,
-        now=now,
+    outlook = Outlook(
+        Weights(price, settings.decode_weight),
+        traffic.outputs.expect(ask.tenant, ask.max_tokens),
+        traffic.decode.slope,
+        ask.exclude,
+        now,
     )
     home = roster.ring.home(key)
     slack_seconds = _slack_seconds(settings, roster, home)
+    if policy.glances and not ask.numbered and not apart_from and settings.decode_weight >= 0:
+        decision = _at_a_glance(ask, roster, traffic, outlook, key, home, slack_seconds)
+        if decision is not None:
+            return decision
+    candidates = assess(ask.prompt, roster, policy, outlook)
     if apart_from:
         add_unheard_waits(candidates, roster, traffic.prefills)
-        candidates.scores = policy.scores(candidates, weights)
+        candidates.scores = policy.scores(candidates, outlook.weights)
         slack_seconds += home_bonus_seconds(candidates, roster, home, price)
     # The ring may still name one that has just left.
     if policy.several_homes and home is not None and home in roster.position:
         _weigh_crowding(candidates, roster, traffic, ask.prompt, roster.position[home], price, now)
     if not candidates.usable:
-        return Placement(ask.request_id, None, NO_WORKER, ask.policy, home, key, 0, 0.0, candidates, price)
+        return Decision(Placement(ask.request_id, None, NO_WORKER, ask.policy, home, key, 0, 0.0, candidates, price))
     situation = Situation(
         candidates=candidates,
         position=roster.position,
@@ -99,14 +114,19 @@ def decide(
         request_id=ask.request_id,
         settings=settings,
     )
+    return _chosen(ask, policy, situation, price)
+
+
+def _chosen(ask: Ask, policy: Policy, situation: Situation, price: float) -> Decision:
+    candidates = situation.candidates
     index, reason, at_home = policy.choose(situation)
-    return Placement(
+    placement = Placement(
         request_id=ask.request_id,
         worker=candidates.workers[index],
         reason=reason,
         policy=ask.policy,
-        home=home if at_home is None else candidates.workers[at_home],
-        key=key,
+        home=situation.home if at_home is None else candidates.workers[at_home],
+        key=situation.key,
         predicted_cached_tokens=candidates.cached_tokens[index],
         predicted_seconds=candidates.wait[index] + candidates.own[index],
         candidates=candidates,
@@ -114,6 +134,45 @@ def decide(
         slack_seconds=policy.slack_seconds(situation),
         homes=situation.homes,
     )
+    return Decision(placement, index, candidates.own[index], candidates.decode[index])
+
+
+def _at_a_glance(
+    ask: Ask,
+    roster: Roster,
+    traffic: Traffic,
+    outlook: Outlook,
+    key: bytes,
+    home: str | None,
+    slack_seconds: float,
+) -> Decision | None:
+    """What `choose` would say of the numbers of all, where that can be told from fewer."""
+    at = None if home is None else roster.position.get(home)
+    if at is None or not can_serve(roster.views[at], outlook.exclude):
+        return None
+    prompt, price = ask.prompt, outlook.weights.price
+    first = numbers(at, prompt, roster, outlook)
+    missing = (prompt.tokens - first.cached_tokens) // prompt.block_tokens
+    if missing > 0 and traffic.crowding.crowded(roster.states[at], missing, outlook.now):
+        return None
+    homes = traffic.homes.count(key, outlook.now)
+    best = first if homes == 1 else best_home(first, homes, key, prompt, roster, outlook)
+    if best is None:
+        return None
+    chosen, reason = best, HOME
+    if not good_enough(best, roster, outlook, slack_seconds):
+        chosen_or_none = best_beside(best, prompt, roster, outlook, slack_seconds)
+        if chosen_or_none is None:
+            return None
+        chosen = chosen_or_none
+        if chosen.at != best.at:
+            reason = why_left(chosen.cached_tokens, best.cached_tokens)
+    at, cached, wait, own, decode, _ = chosen
+    worker, at_home = roster.names[at], roster.names[best.at]
+    placement = Placement(
+        ask.request_id, worker, reason, ask.policy, at_home, key, cached, wait + own, (), price, slack_seconds, homes
+    )
+    return Decision(placement, at, own, decode)
 
 
 def _weigh_crowding(

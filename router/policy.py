@@ -31,7 +31,8 @@ CHOSEN = "chosen"
 REASONS = (HOME, LEFT_HOME_CACHED, LEFT_HOME_LOAD, LEFT_HOME_UNAVAILABLE, NO_HOME, NO_WORKER, CHOSEN)
 """Every reason that a placement may give: the values of a metric's label."""
 
-_SCORE_TIE = 1e-9
+SCORE_TIE = 1e-9
+"""Scores that differ by no more are equal."""
 
 
 class Weights(NamedTuple):
@@ -70,10 +71,11 @@ class Choice(NamedTuple):
 
 class Policy(ABC):
     """What every policy answers; `several_homes` says that a hot key may have more than one, `has_homes` that a prompt
-    goes to its home unless something is in the way."""
+    goes to its home unless something is in the way, `glances` that router/glance.py may say so in its place."""
 
     has_homes: ClassVar[bool] = True
     several_homes: ClassVar[bool] = False
+    glances: ClassVar[bool] = False
 
     def key(self, adaptive_key: bytes, tenant: str, session: str | None) -> bytes:  # noqa: ARG002
         """What to look up on the ring: the adaptive key, unless the policy knows better."""
@@ -96,6 +98,7 @@ class Homing(Policy):
     """Home first; another worker only if it is better by more than the slack, priced in everybody's waiting."""
 
     several_homes = True
+    glances = True
 
     def scores(self, candidates: Candidates, weights: Weights) -> Sequence[float]:
         """Seconds that everybody together loses: waiting, α · own prefill, γ · decoding slowed down."""
@@ -242,21 +245,26 @@ def _explained(situation: Situation, chosen: int, best_home: int | None = None) 
         home = best_home
     if chosen == home:
         return Choice(chosen, HOME, home)
-    if situation.candidates.inadmissible[home] is not None:
+    candidates = situation.candidates
+    if candidates.inadmissible[home] is not None:
         return Choice(chosen, LEFT_HOME_UNAVAILABLE, home)
-    cached = situation.candidates.cached_tokens
-    return Choice(chosen, LEFT_HOME_CACHED if cached[chosen] > cached[home] else LEFT_HOME_LOAD, home)
+    return Choice(chosen, why_left(candidates.cached_tokens[chosen], candidates.cached_tokens[home]), home)
+
+
+def why_left(cached_tokens: int, cached_at_home: int) -> str:
+    """Why another was chosen than a home that could have served."""
+    return LEFT_HOME_CACHED if cached_tokens > cached_at_home else LEFT_HOME_LOAD
 
 
 def _best(situation: Situation) -> int:
     """Least score; ties by least own work, then by ring order from the key."""
     candidates = situation.candidates
     scores, usable, own = candidates.scores, candidates.usable, candidates.own
-    least = min([scores[index] for index in usable]) + _SCORE_TIE
+    least = min([scores[index] for index in usable]) + SCORE_TIE
     tied = [index for index in usable if scores[index] <= least]
     if len(tied) == 1:
         return tied[0]
-    least_own = min([own[index] for index in tied]) + _SCORE_TIE
+    least_own = min([own[index] for index in tied]) + SCORE_TIE
     return _first_on_ring(situation, [index for index in tied if own[index] <= least_own], situation.key)
 
 

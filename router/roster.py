@@ -33,7 +33,8 @@ _LASTING = attrgetter(
 class Roster(NamedTuple):
     """One fleet view, ready for placing: names, views and states by index, the index of each name, the ring.
 
-    `serving` is how many workers share the load: ready and not draining, at least 1.
+    `serving` is how many workers share the load: ready and not draining, at least 1. `least_own_seconds` is what a
+    prefill takes at the least: of a prompt that the fastest of them holds.
     """
 
     names: Sequence[str]
@@ -42,6 +43,7 @@ class Roster(NamedTuple):
     position: Mapping[str, int]
     ring: Ring
     serving: int
+    least_own_seconds: float
 
 
 class Members:
@@ -62,7 +64,7 @@ class Members:
         self._points = points_per_worker
         self._rings: OrderedDict[frozenset[tuple[str, int]], Ring] = OrderedDict()
         self._stale = True
-        self._roster = Roster((), (), (), {}, Ring({}), 1)
+        self._roster = Roster((), (), (), {}, Ring({}), 1, 0.0)
 
     @property
     def roster(self) -> Roster:
@@ -98,7 +100,9 @@ class Members:
 
         Returns how many times as long as before a prefill is now predicted to take.
         """
-        return settle_rates([state.rates for state in self.states.values()])
+        factor = settle_rates([state.rates for state in self.states.values()])
+        self._roster = self._roster._replace(least_own_seconds=_least_own_seconds(self._roster.states))
+        return factor
 
     def forget(self, worker: str) -> None:
         """Drop everything known of `worker`."""
@@ -127,7 +131,8 @@ class Members:
             for name in position:
                 self._absent_since.pop(name, None)
         serving = sum([view.ready and not view.draining for view in views])
-        return Roster(tuple(position), views, states, position, self._ring(views, now), max(1, serving))
+        ring, least = self._ring(views, now), _least_own_seconds(states)
+        return Roster(tuple(position), views, states, position, ring, max(1, serving), least)
 
     def _ring(self, views: Sequence[WorkerView], now: float) -> Ring:
         members = frozenset([(view.name, view.weight) for view in views if view.joined and not view.draining])
@@ -161,6 +166,11 @@ class Members:
             if len(self._laid_out) > _POINTS_KEPT:
                 self._laid_out.popitem(last=False)
         return laid
+
+
+def _least_own_seconds(states: Sequence[WorkerState]) -> float:
+    """A prefill of one token, at the fastest worker."""
+    return min([state.rates.fixed_seconds + state.rates.seconds_per_token for state in states], default=0.0)
 
 
 def _alike(old: Sequence[WorkerView], new: Sequence[WorkerView]) -> bool:

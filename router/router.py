@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from router.apart import load_factor
 from router.belief import Report
 from router.core import NEWS_ENDED, NEWS_FIRST_TOKEN, NEWS_PLACED, FleetView, News, Placement, Prompt
-from router.decision import Ask, Traffic, decide, hot_share
+from router.decision import Ask, Decision, Traffic, decide, hot_share
 from router.flights import Flights
 from router.homes import Work
 from router.knowledge import Knowledge
@@ -62,21 +62,24 @@ class Router:
         max_tokens: int | None = None,
         exclude: frozenset[str] = frozenset(),
         streams: bool = True,
+        numbered: bool = True,
     ) -> Placement:
         """Choose a worker for `prompt` and take it as sent there.
 
         `request_id` is unique among the requests in flight: one that is there already is a retry, and its earlier
         placement is taken back, all but the blocks in that worker's directory. `exclude` names workers that must not
-        get it. `streams` False says that the answer comes all at once, so that nobody sees its first token. Raises
+        get it. `streams` False says that the answer comes all at once, so that nobody sees its first token. `numbered`
+        False leaves `candidates` empty where a home is chosen whatever the others are, and costs half as much. Raises
         ValueError for an unknown policy, or for two workers of one name.
         """
-        ask = Ask(prompt, request_id, tenant, policy or self.settings.policy, session, max_tokens, exclude)
+        ask = Ask(prompt, request_id, tenant, policy or self.settings.policy, session, max_tokens, exclude, numbered)
         self._menu.policy(ask.policy)
         retried = self._withdraw(request_id, now)
-        placement = self._decide(ask, fleet, now)
+        decision = self._decide(ask, fleet, now)
+        placement = decision.placement
         self._tally.placed(placement)
         if placement.worker is not None:
-            self._commit(placement, ask, now, streams=streams, counts=not retried)
+            self._commit(decision, ask, now, streams=streams, counts=not retried)
         self._latest = max(self._latest, now)
         if self._tally.placements % _ABSENT_CHECK_EVERY == 0:
             self._forget_absent(now)
@@ -97,7 +100,7 @@ class Router:
     ) -> Placement:
         """What `place` would answer now, without taking anything as sent."""
         ask = Ask(prompt, request_id, tenant, policy or self.settings.policy, session, max_tokens, exclude)
-        return self._decide(ask, fleet, now)
+        return self._decide(ask, fleet, now).placement
 
     def first_token(self, request_id: str, now: float) -> None:
         """The first token of an answer came: its prefill is over, the worker's next one begins."""
@@ -226,7 +229,7 @@ class Router:
         for state in self._members.states.values():
             state.check_integrity()
 
-    def _decide(self, ask: Ask, fleet: FleetView, now: float) -> Placement:
+    def _decide(self, ask: Ask, fleet: FleetView, now: float) -> Decision:
         policy, roster = self._menu.policy(ask.policy), self._members.roster_of(fleet, now)
         settings = self._menu.settings(ask.policy)
         return decide(ask, policy, roster, self._traffic, settings, now, self.apart_from)
@@ -261,12 +264,11 @@ class Router:
         for worker in self._members.long_absent(now, self.settings.absent_worker_seconds):
             self.forget(worker)
 
-    def _commit(self, placement: Placement, ask: Ask, now: float, *, streams: bool, counts: bool) -> None:
+    def _commit(self, decision: Decision, ask: Ask, now: float, *, streams: bool, counts: bool) -> None:
         """Take a placement as sent; a request that is moved does not count again in popularity."""
-        roster, prompt = self._members.roster, ask.prompt
-        index = roster.position[placement.worker or ""]
-        state, chosen = roster.states[index], placement.candidates[index]
-        seconds = chosen.own_seconds
+        placement, index, seconds, decode_seconds = decision
+        roster, prompt, traffic = self._members.roster, ask.prompt, self._traffic
+        state = roster.states[index]
         flight = InFlight(
             worker=state.name,
             tenant=ask.tenant,
@@ -285,12 +287,12 @@ class Router:
         if self._tell is not None:
             blocks = prompt.exact_blocks
             self._tell(News(NEWS_PLACED, ask.request_id, state.name, blocks, seconds, prompt.tokens, not streams))
-        self._traffic.utilisation.add(seconds, now)
-        self._traffic.turns[ask.policy] += 1
-        self._traffic.crowding.look(roster.states, now)
-        self._traffic.prefills.observe(seconds)
+        traffic.utilisation.add(seconds, now)
+        traffic.turns[ask.policy] += 1
+        traffic.crowding.look(roster.states, now)
+        traffic.prefills.observe(seconds)
         if counts and prompt.key_blocks:
-            work = Work(seconds, self.settings.decode_weight * chosen.decode_seconds)
-            load = self._traffic.utilisation.seen_load(now)
-            self._traffic.homes.add(placement.key, work, now, most=len(roster.ring), fleet_load=load)
-            self._traffic.heat.count(prompt.key_blocks, hot_share(roster))
+            work = Work(seconds, self.settings.decode_weight * decode_seconds)
+            load = traffic.utilisation.seen_load(now)
+            traffic.homes.add(placement.key, work, now, most=len(roster.ring), fleet_load=load)
+            traffic.heat.count(prompt.key_blocks, hot_share(roster))
