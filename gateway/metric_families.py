@@ -6,7 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+from gateway.metric_values import Counter, Gauge, Histogram
 
 OTHER = "other"
 """What a label reads when a client made its value up."""
@@ -39,36 +44,6 @@ class LabelValues:
         return value if known is None or value in known else OTHER
 
 
-class Family(Generic[Child]):
-    """One metric with its labels; `labels(...)` gives the child to count on, cached by its values."""
-
-    def __init__(self, metric: Child, names: tuple[str, ...], values: LabelValues) -> None:
-        self._metric: Child = metric
-        self._names = names
-        self._values = values
-        self._children: dict[tuple[str, ...], Child] = {}
-
-    def labels(self, *values: str) -> Child:
-        """The child for these label values, in the order of the table; unknown tenants and models become `other`."""
-        child = self._children.get(values)
-        return child if child is not None else self._new_child(values)
-
-    def remove(self, *values: str) -> None:
-        """Forget one child, so that its series ends; nothing happens when there is none."""
-        if self._children.pop(values, None) is not None:
-            self._metric.remove(*values)
-
-    def __iter__(self) -> Iterator[tuple[str, ...]]:
-        return iter(tuple(self._children))
-
-    def _new_child(self, values: tuple[str, ...]) -> Child:
-        bounded = tuple(self._values.bounded(name, value) for name, value in zip(self._names, values, strict=True))
-        child = self._children.get(bounded)
-        if child is None:
-            child = self._children[bounded] = self._metric.labels(*bounded) if bounded else self._metric
-        return child
-
-
 @dataclass(frozen=True, slots=True)
 class MetricRow:
     """What the table says of one metric; `name` is without the prefix."""
@@ -78,6 +53,55 @@ class MetricRow:
     sentence: str
     labels: tuple[str, ...]
     buckets: tuple[float, ...]
+
+
+class Family(Collector, Generic[Child]):
+    """One metric with its labels; `labels(...)` gives the child to count on, cached by its values.
+
+    Without labels there is one child from the start, else each comes with its first use.
+    """
+
+    def __init__(self, row: MetricRow, prefix: str, kind: type[Child], values: LabelValues) -> None:
+        self.row = row
+        self._name = (prefix + row.name).removesuffix("_total")
+        self._kind: type[Child] = kind
+        self._values = values
+        self._children: dict[tuple[str, ...], Child] = {}
+        if not row.labels:
+            self._new_child(())
+
+    def labels(self, *values: str) -> Child:
+        """The child for these label values, in the order of the table; unknown tenants and models become `other`."""
+        child = self._children.get(values)
+        return child if child is not None else self._new_child(values)
+
+    def remove(self, *values: str) -> None:
+        """Forget one child, so that its series ends; nothing happens when there is none."""
+        self._children.pop(values, None)
+
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        return iter(tuple(self._children))
+
+    def describe(self) -> list[Metric]:
+        """The metric without samples: what a registry checks names by."""
+        return [Metric(self._name, self.row.sentence, self.row.kind)]
+
+    def collect(self) -> list[Metric]:
+        """The metric with all its samples, as prometheus_client writes them out."""
+        (metric,) = self.describe()
+        for values, child in tuple(self._children.items()):
+            own = dict(zip(self.row.labels, values, strict=True))
+            for suffix, more, number in child.readings():
+                metric.samples.append(Sample(self._name + suffix, {**own, **more}, number))
+        return [metric]
+
+    def _new_child(self, values: tuple[str, ...]) -> Child:
+        names = self.row.labels
+        bounded = tuple(self._values.bounded(name, value) for name, value in zip(names, values, strict=True))
+        child = self._children.get(bounded)
+        if child is None:
+            child = self._children[bounded] = self._kind(self.row.buckets)
+        return child
 
 
 class Declared(Generic[Child]):
@@ -108,10 +132,9 @@ class Declared(Generic[Child]):
 
     def build(self, registry: CollectorRegistry, prefix: str, values: LabelValues) -> Family[Child]:
         """Register the metric under its full name."""
-        row = self._row
-        extra: dict[str, Any] = {"buckets": row.buckets} if row.buckets else {}
-        metric = self._kind(prefix + row.name, row.sentence, row.labels, registry=registry, **extra)
-        return Family(metric, row.labels, values)
+        family = Family(self._row, prefix, self._kind, values)
+        registry.register(family)
+        return family
 
 
 def counter(sentence: str, *labels: str) -> Declared[Counter]:

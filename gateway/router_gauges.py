@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from prometheus_client import Gauge
-
 from gateway.metric_families import Family
+from gateway.metric_values import Gauge
 from gateway.metrics import Metrics
 from router.router import Router
 from router.statistics import WorkerStatistics
