@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final
 
-from prometheus_client import Gauge, Histogram
+from gateway.metric_values import Gauge, Histogram
 
 from gateway.errors import GatewayError
 from gateway.explain import explain_placement
