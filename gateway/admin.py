@@ -16,7 +16,9 @@ from gateway.fleet import Fleet
 from gateway.http_server import QuietLogger
 from gateway.loop_watch import LoopWatch
 from gateway.metrics import Metrics
+from gateway.rewrites.apply import rewrite_call_soon
 from gateway.serving import Serving
+from gateway.supervise import Supervisor
 from gateway.tenants import Tenant, Tenants
 from gateway.worker_state import Worker
 
@@ -32,6 +34,7 @@ class Readiness:
     def __init__(self) -> None:
         self._waiting_for: dict[str, None] = {}
         self._may_fail: dict[str, Callable[[], bool]] = {}
+        self._must_have: dict[str, Callable[[], bool]] = {}
         self.draining = False
 
     def wait_for(self, what: str) -> None:
@@ -46,6 +49,10 @@ class Readiness:
         """Something that makes the gateway better while `is_there`, and that it is ready without."""
         self._may_fail[what] = is_there
 
+    def must_have(self, what: str, is_there: Callable[[], bool]) -> None:
+        """Not ready whenever it is not there."""
+        self._must_have[what] = is_there
+
     @property
     def degraded(self) -> tuple[str, ...]:
         """What is missing though it is ready."""
@@ -54,7 +61,8 @@ class Readiness:
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why not; empty when ready."""
-        return (*self._waiting_for, *(("draining",) if self.draining else ()))
+        missing = [what for what, is_there in self._must_have.items() if not is_there()]
+        return (*self._waiting_for, *missing, *(("draining",) if self.draining else ()))
 
 
 class Admin:
@@ -65,6 +73,7 @@ class Admin:
         *,
         readiness: Readiness,
         watch: LoopWatch,
+        tasks: Supervisor,
         metrics: Metrics,
         fleet: Fleet,
         serving: Serving,
@@ -75,6 +84,7 @@ class Admin:
         """`routes` add what other rooms answer on this port."""
         self._readiness = readiness
         self._watch = watch
+        self._tasks = tasks
         self._metrics = metrics
         self._fleet = fleet
         self._serving = serving
@@ -109,10 +119,12 @@ class Admin:
             await self._runner.cleanup()
 
     async def livez(self, request: web.Request) -> web.Response:
-        """200 while the event loop turns; no dependency is asked."""
+        """200 while the event loop turns and no background task stays dead; no dependency is asked."""
         del request
-        body = {"alive": self._watch.turns, "loop_lag_seconds": round(self._watch.worst_lag_seconds, 4)}
-        return _json(body, 200 if self._watch.turns else 503)
+        dead = self._tasks.dead()
+        alive = self._watch.turns and not dead
+        body = {"alive": alive, "loop_lag_seconds": round(self._watch.worst_lag_seconds, 4), "dead_tasks": dead}
+        return _json(body, 200 if alive else 503)
 
     async def readyz(self, request: web.Request) -> web.Response:
         """200 when requests may come; the body says what is missing and which workers are down."""
@@ -122,6 +134,7 @@ class Admin:
             "ready": not reasons,
             "waiting_for": list(reasons),
             "degraded": list(self._readiness.degraded),
+            "panic": [model for model in self._serving.routers if self._fleet.panics(model)],
             "workers_down": {worker.name: worker.trouble for worker in self._fleet.workers if worker.trouble},
             "workers": {worker.name: _worker(worker) for worker in self._fleet.workers},
             "models": self._serving.describe(),
@@ -158,7 +171,7 @@ class Admin:
         return tenant
 
     async def _explained(self, tenant: Tenant, body: bytes) -> dict[str, Any]:
-        call = read_request(body)
+        call, applied = await rewrite_call_soon(read_request(body), tenant.rewrites)
         if not tenant.may_use(call.model) or not self._fleet.knows(call.model):
             raise ModelNotFound(f"No model `{call.model}` for the tenant {tenant.name}.", param="model")
         tenant.check_partition(call.partition)
@@ -173,7 +186,8 @@ class Admin:
             session=call.session,
             max_tokens=call.max_tokens,
         )
-        return {**explain_call(call, prompt, salt), "tenant": tenant.name, "placement": explain_placement(placement)}
+        told = explain_call(call, prompt, salt, body, applied)
+        return {**told, "tenant": tenant.name, "placement": explain_placement(placement)}
 
 
 def _worker(worker: Worker) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from gateway.applying import Applier, upstream_timeouts
 from gateway.attempts import Attempts
 from gateway.config import Config, Secrets
 from gateway.config_routes import ConfigRoutes
+from gateway.departures import Departures
 from gateway.discovery.static import static_backends
 from gateway.events.service import Events
 from gateway.fleet import Change, ChangeKind, Fleet
@@ -35,7 +36,9 @@ from gateway.reload import Reloader, Source
 from gateway.server import DataServer
 from gateway.serving import Serving, serving_facts
 from gateway.shared.sharing import Sharing
+from gateway.supervise import Supervisor
 from gateway.tenants import Tenants
+from gateway.trials import Trials
 from gateway.upstream import Upstream
 from gateway.version import homing_version
 from gateway.worker_routes import WorkerRoutes
@@ -72,7 +75,9 @@ class Gateway:
         self._stack = AsyncExitStack()
         self._request_log = request_log
         self.metrics = Metrics(CollectorRegistry())
-        self.fleet = Fleet(serving_facts(config.models))
+        self.tasks = Supervisor(self.metrics, clock)
+        self.fleet = Fleet(serving_facts(config.models), config.faults, clock)
+        self._upstream = Upstream(upstream_timeouts(config))
         self.fleet.on_change(log_change)
         self.tenants = Tenants(
             config.tenants, secrets.digests, secrets.salt_key, expiries=secrets.expiries, revoked=secrets.revoked
@@ -87,15 +92,14 @@ class Gateway:
             self.sharing.loaded if self.sharing is not None else None,
         )
         self.gauges = Gauges(self.metrics, self.fleet, self.serving.routers, clock)
-        self.probes = Probes(self.fleet, config.probes, clock)
+        self.probes = Probes(self.fleet, config.probes, clock, self._make_trials(clock), self.tasks)
         self.events = Events(
             config.models, self.fleet, self.serving, self.metrics, clock, config.probes.timeout_seconds
         )
         self.readiness = Readiness()
-        self._watch = LoopWatch(self.metrics, clock)
+        self._watch = LoopWatch(self.metrics, clock, self.tasks)
         self._recorder = Recorder(config.record, self.metrics, self.fleet.base_model) if config.record else None
         self._backends = static_backends(config.models, secrets.worker_keys)
-        self._upstream = Upstream(upstream_timeouts(config))
         self.prewarmer = Prewarmer(
             config.prewarm,
             self.fleet,
@@ -105,15 +109,23 @@ class Gateway:
             clock,
             replicas=lambda: 1 + (self.sharing.others if self.sharing is not None else 0),
         )
+        self.prewarmer.pin(self.serving, self.tenants.named, config.tenants)
         self._membership = Membership(self.fleet, config.models, secrets.worker_keys, self.serving.expect)
+        self._departures = Departures(self.fleet, self._upstream, lambda: self.config.timeouts.drain_seconds)
+        self.attempts = Attempts(
+            self.fleet, self._upstream, self.metrics, clock, config.timeouts.write_seconds, config.faults
+        )
         self._proxy = self._make_proxy(clock)
-        self.server = DataServer(self._proxy, self.fleet, self._upstream)
+        self.server = DataServer(
+            self._proxy, self.fleet, self._upstream, timeouts=config.timeouts, limits=config.limits
+        )
         self.reloader = Reloader(config, secrets, source, self.metrics, self.tenants.revoke)
         self._applier = self._make_applier()
         self.reloader.on_reload(self._apply, self._check)
         self._admin = Admin(
             readiness=self.readiness,
             watch=self._watch,
+            tasks=self.tasks,
             metrics=self.metrics,
             fleet=self.fleet,
             serving=self.serving,
@@ -151,7 +163,7 @@ class Gateway:
             prompts=self.serving,
             routers=self.serving.router,
             fleet=self.fleet,
-            attempts=Attempts(self.fleet, self._upstream, self.metrics, clock),
+            attempts=self.attempts,
             accounts=Accounts(
                 self.metrics,
                 clock,
@@ -161,8 +173,19 @@ class Gateway:
                 self._request_log.decided if self._request_log is not None else None,
             ),
             body_limit_bytes=self.config.limits.body_bytes,
+            body_seconds=self.config.timeouts.body_seconds,
             remember=self.prewarmer.remember,
             heartbeat_seconds=self.config.timeouts.stream_heartbeat_seconds,
+        )
+
+    def _make_trials(self, clock: Callable[[], float]) -> Trials:
+        return Trials(
+            self.fleet,
+            self._upstream,
+            self.metrics,
+            clock,
+            trial_seconds=self.config.probes.timeout_seconds,
+            first_byte_seconds=self.config.timeouts.first_byte_seconds,
         )
 
     def _make_applier(self) -> Applier:
@@ -183,6 +206,7 @@ class Gateway:
 
     def _apply(self, config: Config, secrets: Secrets) -> None:
         self._applier.apply(self.config, config, secrets)
+        self.prewarmer.pin(self.serving, self.tenants.named, config.tenants)
         self.config = config
 
     def _sharing(self, secrets: Secrets, clock: Callable[[], float]) -> Sharing | None:
@@ -205,6 +229,7 @@ class Gateway:
         for what in (PROBED, LOADED, LISTENING):
             self.readiness.wait_for(what)
         self.readiness.may_miss("configuration", lambda: self.reloader.refusal is None)
+        self.readiness.must_have("a worker that takes requests", lambda: not self.attempts.fail)
         self._applier.brief(self.config)
         self.metrics.build_info.labels(homing_version(), platform.python_version()).set(1)
         self._leave_last()
@@ -237,6 +262,7 @@ class Gateway:
         self._say_what_runs()
 
     def _leave_last(self) -> None:
+        self._stack.callback(self._departures.close)
         if self._request_log is not None:
             self._stack.callback(self._request_log.flush)
         self._stack.callback(self.prompts.close)

@@ -83,6 +83,11 @@ class Attempts:
         self._clock = clock
         self._stalled_reader_seconds = stalled_reader_seconds
 
+    @property
+    def fail(self) -> bool:
+        """Whether no worker has taken a request for a while, though there were some."""
+        return self.retries.acceptance.fails(self._clock())
+
     async def run(self, job: Job, answer: ClientAnswer, bill: Bill) -> None:
         """Place, lease, forward, relay; on to another worker only while not a byte of an answer was sent.
 
@@ -171,7 +176,7 @@ class Attempts:
             worker.heard_at = connection.last_byte_at
             self._report(worker, connection.fault)
             if connection.fault is not None and connection.fault.cause is Cause.BROKE:
-                await self.retries.look_into(job, worker)
+                self.retries.look_into_soon(job, worker)
         return True
 
     def _go_on_after(self, job: Job, worker: Worker, fault: UpstreamFault) -> None:

@@ -11,6 +11,7 @@ from gateway.fault_settings import Faults
 from gateway.fleet_changes import Change as Change
 from gateway.fleet_changes import ChangeKind as ChangeKind
 from gateway.fleet_changes import Listener
+from gateway.fleet_changes import UnknownWorker as UnknownWorker
 from gateway.lease import Lease as Lease
 from gateway.model_cards import ModelCard, merge_cards
 from gateway.recovery import Recovery
@@ -27,10 +28,6 @@ from gateway.worker_state import (
 from router.core import FleetView
 
 NOTEWORTHY_CHANGE = 0.1
-
-
-class UnknownWorker(KeyError):
-    """A worker that is not, or no longer, in the fleet."""
 
 
 class Fleet:
@@ -128,6 +125,10 @@ class Fleet:
     def configured_workers(self, base: str) -> list[Worker]:
         """The workers that a base model is sent to, ready or not."""
         return [worker for worker in self._workers.values() if worker.configured_for(base)]
+
+    def panics(self, base: str) -> bool:
+        """Whether too few of a base model's workers are left, so that ejected ones are asked too."""
+        return bool(self.recovery.limited) and self.recovery.choice(self.configured_workers(base)).panic
 
     def lease(self, name: str) -> Lease:
         """A slot at a worker, to be used with `async with`; `UnknownWorker` when it has gone."""

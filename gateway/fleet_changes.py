@@ -9,6 +9,10 @@ from typing import NamedTuple
 from gateway.worker_state import Worker
 
 
+class UnknownWorker(KeyError):
+    """A worker that is not, or no longer, in the fleet."""
+
+
 class ChangeKind(Enum):
     """What may happen to a worker that others must hear of."""
 

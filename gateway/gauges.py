@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from prometheus_client import Gauge
-
 from gateway.fleet import Change, ChangeKind, Fleet
 from gateway.metric_families import Family
+from gateway.metric_values import Gauge
 from gateway.metrics import Metrics
 from gateway.router_gauges import RouterGauges
 from gateway.worker_state import Worker
@@ -23,6 +22,7 @@ class Gauges:
         """`routers` is looked at on every scrape, so that later models are in it; `clock` is the routers' own."""
         self._metrics = metrics
         self._fleet = fleet
+        self._routers = routers
         self._of_routers = RouterGauges(metrics, routers, clock)
         metrics.know(backends=(worker.name for worker in fleet.workers))
         fleet.on_change(self._fleet_changed)
@@ -32,6 +32,8 @@ class Gauges:
         """Read everything anew."""
         for worker in self._fleet.workers:
             self._worker(worker)
+        for model in self._routers:
+            self._metrics.panic.labels(model).set(float(self._fleet.panics(model)))
         self._of_routers.refresh()
 
     def _fleet_changed(self, change: Change) -> None:

@@ -175,6 +175,10 @@ class Metrics:
     )
     prewarm_kept_prompts = gauge("Recent prompts kept in memory for prewarming.")
     prewarm_kept_bytes = gauge("Memory that they take.")
+    pinned_prompts_held_ratio = gauge(
+        "Share of the places where a tenant's pinned prompts are to be held that are believed to hold them (0 to 1).",
+        "tenant",
+    )
 
     # The recording
     recorded_requests_total = counter(

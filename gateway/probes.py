@@ -8,6 +8,8 @@ import os
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple
 from urllib.parse import urljoin, urlsplit
@@ -18,6 +20,8 @@ import msgspec
 from gateway.fleet import Change, ChangeKind, Fleet
 from gateway.model_cards import ModelCard, parse_cards
 from gateway.settings import Probes as ProbeSettings
+from gateway.supervise import Supervisor
+from gateway.trials import Trials
 from gateway.worker_metrics import WorkerFigures, parse_figures
 from gateway.worker_state import ProbeResult, State, Worker
 
@@ -131,7 +135,17 @@ def _same_worker_path(worker: Worker, location: str) -> str | None:
 class Probes:
     """The loops: one task for each worker in the fleet, started and ended as workers come and go."""
 
-    def __init__(self, fleet: Fleet, settings: ProbeSettings, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        settings: ProbeSettings,
+        clock: Callable[[], float] = time.monotonic,
+        trials: Trials | None = None,
+        tasks: Supervisor | None = None,
+    ) -> None:
+        """Without `trials` an ejected worker's probes are all that it is judged by."""
+        self._trials = trials
+        self._supervisor = tasks or Supervisor(clock=clock)
         self._fleet = fleet
         self._settings = settings
         self._clock = clock
@@ -185,7 +199,9 @@ class Probes:
 
     def _watch(self, worker: Worker) -> None:
         self._looked_at[worker.name] = asyncio.Event()
-        self._tasks[worker.name] = asyncio.create_task(self._loop(worker), name=f"probe {worker.name}")
+        self._tasks[worker.name] = self._supervisor.start(
+            "probe", partial(self._loop, worker), name=f"probe {worker.name}"
+        )
 
     async def _loop(self, worker: Worker) -> None:
         looked_at = self._looked_at[worker.name]
@@ -193,8 +209,21 @@ class Probes:
         while True:
             in_trouble = worker.state is not State.READY or worker.cards is None
             result = await self._prober.look(worker, cards=in_trouble or rounds % CARDS_EVERY_ROUNDS == 0)
-            self._fleet.probed(worker.name, result, self._clock())
+            self._fleet.probed(worker.name, await self._tried(worker, result), self._clock())
             looked_at.set()
             rounds += 1
             # Not cryptography: only so that probes spread out.
             await asyncio.sleep(self._settings.interval_seconds * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311
+
+    async def _tried(self, worker: Worker, result: ProbeResult) -> ProbeResult:
+        """The reading, with what the data plane says to it."""
+        trials = self._trials
+        if trials is None:
+            return replace(result, trial=True)
+        if result.silent:
+            return replace(result, hung=trials.hangs(worker))
+        if result.trouble is None and worker.standing.trial_due(self._clock()):
+            return replace(result, trial=await trials.good(worker))
+        if result.trouble is None and trials.suspect(worker):
+            return replace(result, hung=not await trials.good(worker))
+        return result

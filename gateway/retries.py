@@ -44,6 +44,7 @@ class Retries:
         self._clock = clock
         self._budget = RetryBudget(settings.retry_share)
         self._quarantine = Quarantine(settings.quarantine_seconds)
+        self._looking: set[asyncio.Task[None]] = set()
         self._quarantines = settings.quarantine_seconds > 0
         fleet.on_change(self._fleet_changed)
 
@@ -90,13 +91,21 @@ class Retries:
         """A worker that had the request broke off: is it dead? Then its prompt is a suspect, and the worker is down."""
         if not self._quarantines:
             return
-        job.tries_prompt = False
+        if job.tries_prompt:
+            job.tries_prompt = False
+            self.over(job, well=False)
         self._quarantine.broke(self._fingerprint(job), worker.name, self._clock())
         if worker.state is not State.DOWN:
             if not await self._upstream.listens(Target(worker.host, worker.port)):
                 self._fleet.report(worker, Outcome.REFUSED)
         elif worker.gone_since_ready:
             self._died(worker)
+
+    def look_into_soon(self, job: Job, worker: Worker) -> None:
+        """The same for a request that has ended, and whose client may be gone: nobody waits for it."""
+        task = asyncio.create_task(self.look_into(job, worker), name="look into a break")
+        self._looking.add(task)
+        task.add_done_callback(self._looking.discard)
 
     def another(self, job: Job, worker: Worker) -> bool:
         """Whether the request may go on to a worker other than this: one that is well costs nothing of the budget."""

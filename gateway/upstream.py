@@ -115,6 +115,18 @@ class Upstream:
         """Connections with an exchange under way."""
         return len(self._busy)
 
+    def busy_at(self, target: Target) -> tuple[Connection, ...]:
+        """The connections to one worker with an exchange under way."""
+        return tuple(connection for connection in self._busy if connection.target == target)
+
+    def cut_off(self, target: Target) -> int:
+        """Fail every exchange with one worker: their callers are told so. Returns how many there were."""
+        cut = self.busy_at(target)
+        for connection in cut:
+            connection.fail(Cause.SHUTDOWN, "the worker leaves")
+            connection.abort()
+        return len(cut)
+
     def check_integrity(self) -> None:
         """Raise AssertionError when a kept connection is closed, in use, or filed under another worker."""
         for target, connections in self._idle.items():
@@ -125,6 +137,7 @@ class Upstream:
     async def _exchange(self, connection: Connection, head: bytes, body: bytes, *, streams: bool) -> Connection:
         self._busy.add(connection)
         self._watch()
+        connection.streams = streams
         connection.send(
             head,
             body,

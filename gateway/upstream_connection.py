@@ -14,6 +14,7 @@ from gateway.response_head import HEAD_LIMIT_BYTES, MalformedAnswer, ResponseHea
 Sink = Callable[[bytes], None]
 """Takes the payload as it comes; `Connection.complete` tells whether it is the last, which may be empty."""
 
+MOST_INTERIM_HEADS: Final = 32
 _PENDING_LIMIT_BYTES: Final = 256 * 1024
 _SWITCHING_PROTOCOLS: Final = 101
 _FIRST_FINAL_STATUS: Final = 200
@@ -56,6 +57,7 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_head_bytes",
         "_idle_seconds",
+        "_interim_heads",
         "_loop",
         "_on_lost",
         "_paused",
@@ -73,6 +75,7 @@ class Connection(asyncio.Protocol):
         "framing",
         "head",
         "last_byte_at",
+        "streams",
         "target",
     )
 
@@ -81,6 +84,8 @@ class Connection(asyncio.Protocol):
         self.closed = False
         self.busy = False
         self.last_byte_at = 0.0
+        self.streams = True
+        """Whether a first byte is expected before the answer is complete."""
         self._loop = asyncio.get_running_loop()
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
@@ -95,6 +100,7 @@ class Connection(asyncio.Protocol):
         self.framing: Framing | None = None
         self.deadline = math.inf
         self._head_bytes = b""
+        self._interim_heads = 0
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._sink: Sink | None = None
@@ -248,7 +254,7 @@ class Connection(asyncio.Protocol):
 
     def _take_head(self, data: bytes) -> bytes:
         """Read the head if it is all here; returns what follows it. Interim answers (1xx) are read and forgotten."""
-        while True:
+        while self._interim_heads <= MOST_INTERIM_HEADS:
             end = data.find(b"\r\n\r\n", 0, HEAD_LIMIT_BYTES)
             if end < 0:
                 if len(data) >= HEAD_LIMIT_BYTES:
@@ -262,6 +268,8 @@ class Connection(asyncio.Protocol):
                 return data
             if head.status == _SWITCHING_PROTOCOLS:
                 raise MalformedAnswer("it wants to switch protocols")
+            self._interim_heads += 1
+        raise MalformedAnswer("it does not come to its answer")
 
     def _pass_on(self, payload: bytes) -> None:
         if self._sink is not None:

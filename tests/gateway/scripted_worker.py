@@ -172,6 +172,7 @@ class ScriptedWorker:
     script: Script = ordinary
     scripts: list[Script] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
+    trials: list[Exchange] = field(default_factory=list)
     connections: int = 0
     keep_alive_seconds: float = 60.0
     port: int = 0
@@ -203,7 +204,7 @@ class ScriptedWorker:
             await self._look(exchange, head.split(b" ", 2)[1].decode())
             return
         exchange.body = await reader.readexactly(int(exchange.field("content-length") or 0))
-        self.exchanges.append(exchange)
+        (self.trials if exchange.field("x-homing-trial") else self.exchanges).append(exchange)
         script = self.scripts.pop(0) if self.scripts else self.script
         try:
             await script(exchange)

@@ -99,7 +99,7 @@ async def test_a_worker_with_other_blocks_has_the_model_loaded_anew():
     """Its blocks were not known while it was down."""
     async with serving_of(m=build_model()) as (serving, fleet):
         assert (await prepare(serving)).block_tokens == 64
-        fleet.report("w1", Outcome.REFUSED)
+        fleet.report(fleet.worker("w1"), Outcome.REFUSED)
         fleet.probed("w1", build_healthy("m", figures=WorkerFigures(block_tokens=128)), now=1.0)
         await prepare(serving)
         assert serving.describe()["m"]["block_tokens"] == 128
