@@ -18,6 +18,7 @@ import msgspec
 from gateway.app import CannotListen, Gateway
 from gateway.cli import MISUSE, CommandError
 from gateway.config import Config, ConfigError, Secrets, check_config, config_for_workers, load_config, load_secrets
+from gateway.descriptors import raise_limit
 from gateway.logs import RequestLog, set_up, tear_down
 from gateway.reload import Source
 from gateway.settings import Listen
@@ -53,6 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     config = configuration(arguments)
     secrets = load_secrets(config, os.environ)
     handler = set_up(config.log, sys.stderr)
+    raise_limit()
     usual = gc.get_threshold()
     gc.set_threshold(*COLLECTIONS)
     try:

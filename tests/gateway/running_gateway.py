@@ -221,6 +221,8 @@ async def running_gateway(
     record: Record | None = None,
     prewarm: Prewarm | None = None,
     redis_url: str | None = None,
+    client_timeouts: Mapping[str, float] | None = None,
+    connections: int = 100_000,
 ) -> AsyncIterator[Running]:
     """A gateway of the model `m` before these workers (or ports), perhaps one of several; timeouts in seconds."""
     ports = [worker if isinstance(worker, int) else worker.port for worker in workers]
@@ -239,8 +241,9 @@ async def running_gateway(
             stream_heartbeat_seconds=heartbeat,
             drain_delay_seconds=0,
             drain_seconds=drain,
+            **(client_timeouts or {}),
         ),
-        limits=Limits(body_bytes=body_bytes),
+        limits=Limits(body_bytes=body_bytes, connections=connections),
         probes=Probes(interval_seconds=probe_seconds, start_seconds=2.0),
         record=record,
         redis=Redis(url=redis_url, start_seconds=0.5) if redis_url is not None else None,
