@@ -47,12 +47,12 @@ class Limits:
         metrics: Metrics,
         clock: Callable[[], float],
         shared: SharedCounts | None = None,
-        replicas: Callable[[], int] = lambda: 1,
+        replicas: int = 1,
     ) -> None:
         self.metrics = metrics
         self.clock = clock
         self.shared = shared
-        self._replicas = replicas
+        self._replicas = max(1, replicas)
         self._accounts: dict[str, Account] = {}
         self._said_at: float | None = None
         metrics.before_scrape(self.refresh)
@@ -111,7 +111,8 @@ class Limits:
     def alone(self, account: Account, now: float) -> None:
         """Count this tenant by ourselves: all of its limits without Redis, our share of them while it is away."""
         if self.shared is None:
-            account.share(max(1, self._replicas()), now)
+            if account.shares != self._replicas:
+                account.share(self._replicas, now)
             return
         account.share(self.shared.replicas, now)
         if self._said_at is None or now - self._said_at >= LOG_EVERY_SECONDS:
@@ -172,7 +173,7 @@ class LimitedGrant:
         else:
             account.share(1, now)
         refusal = account.allowance.refusal(now)
-        if refusal is not None and account.enforced and limits.mode(account) not in ("open", "closed"):
+        if refusal is not None and account.enforced and limits.mode(account) in ("redis", "local"):
             raise self._refused(refusal, fields=True)
         return self
 

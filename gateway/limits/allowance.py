@@ -61,35 +61,43 @@ def terms_of(limits: TenantLimits | None, budget: TenantBudget | None) -> Terms:
 
 
 class Bucket:
-    """A level that rises to `capacity` within a minute."""
+    """A level that rises to `capacity` within a minute. `one` is what counts as a whole request in it."""
 
-    __slots__ = ("at", "capacity", "level")
+    __slots__ = ("at", "capacity", "level", "one", "per_second")
 
     def __init__(self, capacity: float, now: float) -> None:
         self.capacity = self.level = capacity
+        self.per_second = capacity / MINUTE_SECONDS
+        self.one = min(1.0, capacity)
         self.at = now
 
     def now_at(self, now: float) -> float:
         """Bring the level up to `now`; a clock that went back changes nothing."""
+        level = self.level
         if now > self.at:
-            level = self.level + (now - self.at) * self.capacity / MINUTE_SECONDS
-            self.level = min(self.capacity, level)
+            level += (now - self.at) * self.per_second
+            if level > self.capacity:
+                level = self.capacity
+            self.level = level
             self.at = now
-        return self.level
+        return level
 
     def add(self, amount: float) -> None:
         """Give back, or charge what is below zero; never above the capacity."""
-        level = self.level + amount
-        self.level = min(self.capacity, level)
+        self.level += amount
+        if self.level > self.capacity:
+            self.level = self.capacity
 
     def seconds_until(self, level: float) -> float:
         """How long until it holds so much, which is at most its capacity."""
-        return max(0.0, level - self.level) * MINUTE_SECONDS / self.capacity
+        return (level - self.level) / self.per_second if level > self.level else 0.0
 
     def resize(self, capacity: float) -> None:
         """Another capacity; it is as full as before, in proportion."""
         self.level *= capacity / self.capacity
         self.capacity = capacity
+        self.per_second = capacity / MINUTE_SECONDS
+        self.one = min(1.0, capacity)
 
 
 class Allowance:
@@ -132,8 +140,8 @@ class Allowance:
         if terms.concurrency is not None and self.held >= terms.concurrency:
             return Refusal(CONCURRENCY, SLOT_WAIT_SECONDS)
         requests = self.requests
-        if requests is not None and requests.now_at(now) < min(1.0, requests.capacity):
-            return Refusal(REQUESTS, requests.seconds_until(min(1.0, requests.capacity)))
+        if requests is not None and requests.now_at(now) < requests.one:
+            return Refusal(REQUESTS, requests.seconds_until(requests.one))
         return None
 
     def take(self, tokens: float, now: float) -> Refusal | None:
@@ -143,9 +151,9 @@ class Allowance:
             return refusal
         bucket = self.tokens
         if bucket is not None:
-            needed = min(bucket.capacity, tokens)
-            if bucket.now_at(now) < needed:
-                return Refusal(TOKENS, bucket.seconds_until(needed))
+            level = bucket.now_at(now)
+            if level < tokens and level < bucket.capacity:
+                return Refusal(TOKENS, bucket.seconds_until(min(bucket.capacity, tokens)))
             bucket.level -= tokens
         if self.requests is not None:
             self.requests.level -= 1.0

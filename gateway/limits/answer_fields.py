@@ -10,7 +10,7 @@ from typing import Final
 
 from gateway.errors import Headers
 from gateway.limits.account import Account
-from gateway.limits.allowance import REQUESTS, TOKENS, Bucket, Refusal
+from gateway.limits.allowance import REQUESTS, TOKENS, Refusal
 
 _OPENAI: Final = "x-ratelimit-limit-{0}: {1}\r\nx-ratelimit-remaining-{0}: %d\r\nx-ratelimit-reset-{0}: %b\r\n"
 _ANTHROPIC: Final = (
@@ -31,22 +31,24 @@ def anthropic_fields(account: Account, now: float) -> bytes:
 
 
 def _fields(account: Account, now: float, template: str, spell: Callable[[float], bytes]) -> bytes:
-    allowance, terms, lines = account.allowance, account.terms, b""
-    if allowance.requests is not None and terms.requests is not None:
-        lines = _lines(_told(template, REQUESTS, terms.requests), allowance.requests, now, account.shares, spell)
-    if allowance.tokens is not None and terms.tokens is not None:
-        lines += _lines(_told(template, TOKENS, terms.tokens), allowance.tokens, now, account.shares, spell)
-    return lines
+    allowance, shares = account.allowance, account.shares
+    requests, tokens = allowance.requests, allowance.tokens
+    if requests is None and tokens is None:
+        return b""
+    values: tuple[int | bytes, ...] = ()
+    if requests is not None:
+        left = requests.now_at(now)
+        values = (int(left * shares) if left > 0 else 0, spell((requests.capacity - left) / requests.per_second))
+    if tokens is not None:
+        left = tokens.now_at(now)
+        values += (int(left * shares) if left > 0 else 0, spell((tokens.capacity - left) / tokens.per_second))
+    return _lines(template, account.terms.requests, account.terms.tokens) % values
 
 
 @lru_cache(maxsize=1024)
-def _told(template: str, what: str, limit: float) -> bytes:
-    return template.format(what, int(limit)).encode()
-
-
-def _lines(template: bytes, bucket: Bucket, now: float, shares: int, spell: Callable[[float], bytes]) -> bytes:
-    left = max(0.0, bucket.now_at(now))
-    return template % (int(left * shares), spell(bucket.seconds_until(bucket.capacity)))
+def _lines(template: str, requests: float | None, tokens: float | None) -> bytes:
+    limits = ((REQUESTS, requests), (TOKENS, tokens))
+    return "".join(template.format(what, int(limit)) for what, limit in limits if limit is not None).encode()
 
 
 def duration(seconds: float) -> bytes:
