@@ -12,10 +12,13 @@ from gateway.attempts import Job
 from gateway.fleet import Change, ChangeKind, Fleet
 from gateway.metrics import Metrics
 from gateway.prewarm.bodies import carries_media
+from gateway.prewarm.pins import Pins, PreparesPrompts
 from gateway.prewarm.sender import Sender
 from gateway.prewarm.store import KeptPrompt, PromptStore
 from gateway.prewarm.undertaking import Kind, Tools, Undertaking
 from gateway.settings import Prewarm
+from gateway.tenant_settings import TenantSettings
+from gateway.tenants import Tenant
 from gateway.upstream import Upstream
 from gateway.worker_state import Worker
 from router.router import Router
@@ -48,24 +51,38 @@ class Prewarmer:
         self._undertakings: dict[str, Undertaking] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._lost: set[str] = set()
-        self._expiring: asyncio.Task[None] | None = None
+        self._looking_after: tuple[asyncio.Task[None], ...] = ()
+        self.pins: Pins | None = None
         if settings.enabled:
             fleet.on_change(self._fleet_changed)
         metrics.before_scrape(self._refresh)
 
     async def __aenter__(self) -> Prewarmer:
         if self._settings.enabled:
-            self._expiring = asyncio.create_task(self._expire(), name="prewarm expiry")
+            self._looking_after = (asyncio.create_task(self._expire(), name="prewarm expiry"),)
+        if self._settings.enabled and self.pins is not None:
+            self._looking_after += (asyncio.create_task(self.pins.keep(), name="pinned prompts"),)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        tasks = [*self._tasks.values(), *([self._expiring] if self._expiring is not None else [])]
+        tasks = [*self._tasks.values(), *self._looking_after]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self.store.clear()
+
+    def pin(
+        self,
+        prompts: PreparesPrompts,
+        tenant: Callable[[str], Tenant | None],
+        settings: Mapping[str, TenantSettings],
+    ) -> None:
+        """Look after what tenants pin, from now on or from another configuration on."""
+        if self.pins is None:
+            self.pins = Pins(self._tools, prompts, tenant)
+        self.pins.become(settings)
 
     def remember(self, job: Job) -> None:
         """A request was answered well: its prompt may be asked again, or gone on from.

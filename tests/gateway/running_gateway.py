@@ -192,9 +192,8 @@ class Running:
 
 
 def build_tenants() -> dict[str, TenantSettings]:
-    """Kept apart, sharing its cache, allowed to see who answered, short of tokens, not allowed `m`, with a share, rewritten,
-    not
-    not kept for prewarming."""
+    """Kept apart, sharing its cache, allowed to see who answered, short of tokens, not allowed `m`, with a share,
+    rewritten, not kept for prewarming."""
     return {
         "acme": TenantSettings(keys=[key_line("acme-key")]),
         "shared": TenantSettings(keys=[key_line("shared-key")], isolation="shared"),
