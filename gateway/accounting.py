@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final
 
-from gateway.metric_values import Gauge, Histogram
-
+from gateway.account_book import Book, Books
 from gateway.errors import GatewayError
 from gateway.explain import explain_placement
 from gateway.logs import Fields, RequestLine
@@ -44,6 +43,7 @@ class Accounts:
         `record` gets each bill when it is closed, and the time; `decided` each placement, as fields if it wants them.
         """
         self.metrics = metrics
+        self.books = Books(metrics)
         self.clock = clock
         self.write_line = write_line
         self.learn = learn
@@ -71,8 +71,7 @@ class Bill:
 
     __slots__ = (
         "_accounts",
-        "_between_tokens",
-        "_in_flight",
+        "_book",
         "_last_event_at",
         "_router",
         "call",
@@ -95,8 +94,7 @@ class Bill:
     def __init__(self, accounts: Accounts, request_id: str) -> None:
         self._accounts = accounts
         self._router: Router | None = None
-        self._in_flight: Gauge | None = None
-        self._between_tokens: Histogram | None = None
+        self._book: Book | None = None
         self._last_event_at: float | None = None
         self.opened_at = self.marked_at = accounts.clock()
         self.spans: dict[str, float] = {}
@@ -132,9 +130,10 @@ class Bill:
 
     def stage(self, name: str) -> None:
         """The stage `name` ends here; what the gateway took for it is counted."""
-        now = self._accounts.clock()
+        accounts = self._accounts
+        now = accounts.clock()
         self.spans[name] = seconds = now - self.marked_at
-        self._accounts.metrics.overhead_seconds.labels(name).observe(seconds)
+        accounts.books.stages[name].observe(seconds)
         self.marked_at = now
 
     def resume(self) -> None:
@@ -144,9 +143,8 @@ class Bill:
     def asked(self, call: Call) -> None:
         """The request is readable and its model is known: it counts as in flight."""
         self.call = call
-        self._in_flight = self._accounts.metrics.requests_in_flight.labels(call.model)
-        self._in_flight.inc()
-        self._between_tokens = self._accounts.metrics.inter_token_latency_seconds.labels(call.model)
+        self._book = self._accounts.books.of(self.tenant_name, call.model)
+        self._book.in_flight.inc()
 
     def placed(self, placement: Placement, router: Router) -> None:
         """A worker was chosen; `router` must be told how it ends."""
@@ -155,7 +153,8 @@ class Bill:
         self.tries += 1
         self.placement = placement
         self._router = router
-        self._accounts.metrics.placements_total.labels(self.model, placement.reason).inc()
+        if self._book is not None:
+            self._book.placements[placement.reason].inc()
         if self._accounts.decided is not None:
             self._accounts.decided(lambda: self._decision(placement))
 
@@ -165,14 +164,13 @@ class Bill:
         self.ttft_seconds = now - self.opened_at
         if self._router is not None:
             self._router.first_token(self.request_id, now)
-        if self.placement is not None:
-            metric = self._accounts.metrics.time_to_first_token_seconds
-            metric.labels(self.tenant_name, self.model, self.placement.reason).observe(self.ttft_seconds)
+        if self.placement is not None and self._book is not None:
+            self._book.first_token[self.placement.reason].observe(self.ttft_seconds)
 
     def more_tokens(self, now: float) -> None:
         """Another piece of output reached the gateway, after the first."""
-        if self._last_event_at is not None and self._between_tokens is not None:
-            self._between_tokens.observe(now - self._last_event_at)
+        if self._last_event_at is not None and self._book is not None:
+            self._book.between_tokens.observe(now - self._last_event_at)
         self._last_event_at = now
 
     def answered(self, status: int, usage: Usage | None) -> None:
@@ -199,20 +197,22 @@ class Bill:
     # Closing
 
     def _settle(self, now: float) -> None:
-        metrics = self._accounts.metrics
-        self._tell_router(now)
-        if self._in_flight is not None:
-            self._in_flight.dec()
-        metrics.requests_total.labels(self.tenant_name, self.model, str(self.status)).inc()
-        metrics.request_duration_seconds.labels(self.tenant_name, self.model).observe(now - self.opened_at)
+        accounts, book = self._accounts, self._book
+        if book is not None:
+            book.in_flight.dec()
+        else:
+            book = accounts.books.of(self.tenant_name, self.model)
+        self._tell_router(book, now)
+        book.requests[self.status].inc()
+        book.duration.observe(now - self.opened_at)
         if self.finished_well:
-            self._count_tokens()
-        if self._accounts.write_line is not None:
-            self._accounts.write_line(self._line(now))
-        if self._accounts.record is not None:
-            self._accounts.record(self, now)
+            self._count_tokens(book)
+        if accounts.write_line is not None:
+            accounts.write_line(self._line(now))
+        if accounts.record is not None:
+            accounts.record(self, now)
 
-    def _tell_router(self, now: float) -> None:
+    def _tell_router(self, book: Book, now: float) -> None:
         router, usage = self._router, self.usage
         if router is None:
             return
@@ -227,22 +227,18 @@ class Bill:
             output_tokens=usage.completion_tokens if usage is not None else None,
         )
         if off is not None:
-            self._accounts.metrics.prediction_error_blocks.labels(
-                self.model, "known" if off.known else "believed"
-            ).observe(off.error_blocks)
+            book.prediction_error[off.known].observe(off.error_blocks)
 
-    def _count_tokens(self) -> None:
+    def _count_tokens(self, book: Book) -> None:
         accounts, placement, usage = self._accounts, self.placement, self.usage
-        metrics, labels = accounts.metrics, (self.tenant_name, self.model)
         if placement is not None:
-            outcome = "home" if placement.at_home else "away"
-            metrics.affinity_placements_total.labels(*labels, outcome).inc()
-            metrics.predicted_cached_tokens_total.labels(*labels).inc(placement.predicted_cached_tokens)
+            book.affinity[placement.at_home].inc()
+            book.predicted_cached_tokens.inc(placement.predicted_cached_tokens)
         if usage is None:
             return
-        metrics.prompt_tokens_total.labels(*labels).inc(usage.prompt_tokens)
-        metrics.completion_tokens_total.labels(*labels).inc(usage.completion_tokens)
-        metrics.cached_tokens_total.labels(*labels).inc(usage.cached_tokens or 0)
+        book.prompt_tokens.inc(usage.prompt_tokens)
+        book.completion_tokens.inc(usage.completion_tokens)
+        book.cached_tokens.inc(usage.cached_tokens or 0)
         call, prompt = self.call, self.prompt
         if accounts.learn is not None and prompt is not None and call is not None and not call.batch:
             accounts.learn(call.model, prompt, usage.prompt_tokens)

@@ -241,6 +241,10 @@ class Metrics:
         self._values.allow("model", models)
         self._values.allow("backend", backends)
 
+    def knows(self, label: str, value: str) -> bool:
+        """Whether `value` may appear under `label` ('tenant', 'model' or 'backend')."""
+        return self._values.bounded(label, value) == value
+
     def before_scrape(self, refresh: Refresh) -> None:
         """Call `refresh` just before each exposition, for gauges that are read rather than counted."""
         self._refreshers.append(refresh)
