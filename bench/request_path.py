@@ -52,8 +52,8 @@ BARS_MICROSECONDS = {1: 30.0, 32: 45.0, 200: 100.0}
 """For all steps but `parse`, by size of the body."""
 
 GAP_KIBIBYTES = (32, 200, 1024)
-ANSWER = {"reported_cached_tokens": 96, "prompt_tokens": 100, "output_tokens": 64}
-"""The usage that bench/native/backend.c reports, whatever it was sent."""
+CACHED_SHARE, OUTPUT_TOKENS = 0.96, 64
+"""What workers report of every prompt."""
 
 _SYLLABLES = re.findall(r"\w+", "ta re mi lo ka ne su vi do pa ri en or al ic ment tion ing the and of pro con ver ter")
 _RANDOM = random.Random(7)
@@ -82,7 +82,8 @@ def body_of(kibibytes: int, head: int, tail: int) -> bytes:
 class Stage:
     """Fleet, prompts and router as a gateway would have them; `hops` counts preparations that left the thread."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, *, numbered: bool = False) -> None:
+        self.numbered = numbered
         self.fleet = Fleet({MODEL: ServingFacts()})
         for number in range(workers):
             self.fleet.add(
@@ -95,7 +96,7 @@ class Stage:
         self.router = self.serving.router(MODEL)
         self.spent = dict.fromkeys(STEPS, 0)
         self.hops = 0
-        self._now, self._ids, self._flying = 1000.0, count(), deque[tuple[str, Any]]()
+        self._now, self._ids, self._flying = 1000.0, count(), deque[tuple[str, int, Any]]()
 
     async def prepare(self, call: Call) -> Prompt:
         """As the proxy asks for it."""
@@ -114,7 +115,13 @@ class Stage:
         request_id = f"{next(self._ids):x}"
         self._now += 0.001
         placement = self.router.place(
-            prompt, view, self._now, request_id=request_id, tenant="team", max_tokens=call.max_tokens, streams=True
+            prompt,
+            view,
+            self._now,
+            request_id=request_id,
+            tenant="team",
+            max_tokens=call.max_tokens,
+            numbered=self.numbered,
         )
         placed = clock()
         lease = self.fleet.lease(placement.worker or "")
@@ -125,13 +132,19 @@ class Stage:
         times = (began, parsed, prepared, viewed, placed, leased, started)
         for name, before, after in zip(STEPS, times, times[1:], strict=False):
             spent[name] += after - before
-        self._flying.append((request_id, lease))
+        self._flying.append((request_id, prompt.tokens, lease))
         if len(self._flying) > IN_FLIGHT:
             self._end(*self._flying.popleft())
 
-    def _end(self, request_id: str, lease: Any) -> None:
-        began = time.thread_time_ns()
-        self.router.finished(request_id, self._now + 0.03, **ANSWER)
+    def _end(self, request_id: str, tokens: int, lease: Any) -> None:
+        cached, began = int(CACHED_SHARE * tokens), time.thread_time_ns()
+        self.router.finished(
+            request_id,
+            self._now + 0.03,
+            reported_cached_tokens=cached,
+            prompt_tokens=tokens,
+            output_tokens=OUTPUT_TOKENS,
+        )
         finished = time.thread_time_ns()
         _run(lease.__aexit__(None, None, None))
         self.spent["lease"] += time.thread_time_ns() - finished

@@ -78,14 +78,15 @@ class Belief:
 
         `full` says that the directory is at its bound: one that is not may believe too little for having seen little.
         """
-        lost = report.predicted_tokens - report.reported_tokens
-        slack = max(_SLACK_BLOCKS * report.block_tokens, _SLACK_SHARE * report.predicted_tokens)
+        predicted, reported, block_tokens = report
+        lost = predicted - reported
+        slack = max(_SLACK_BLOCKS * block_tokens, _SLACK_SHARE * predicted)
         if lost > slack:
-            return self._lost(report, lost / report.predicted_tokens)
+            return self._lost(report, lost / predicted)
         self._misses = 0
-        self._hit_since_clear |= report.reported_tokens >= report.block_tokens
+        self._hit_since_clear |= reported >= block_tokens
         if -lost > slack and full:
-            return self._move(1 + self._stride(1) * -lost / report.reported_tokens)
+            return self._move(1 + self._stride(1) * -lost / reported)
         return Verdict.KEEP
 
     def _lost(self, report: Report, share: float) -> Verdict:

@@ -8,9 +8,7 @@ differences, which are noise, are taken for none.
 from __future__ import annotations
 
 from collections.abc import Collection
-from statistics import median
-
-from router.learning import Bounds, RobustLine
+from router.learning import Bounds, RobustLine, middle
 
 PREFILL_TOKENS_PER_SECOND = 8000.0
 PREFILL_FIXED_SECONDS = 0.02
@@ -90,9 +88,10 @@ class WorkerRates:
 
     def settle(self, slowness: float, fixed_seconds: float) -> None:
         """Take over the fleet's figures, unless this worker's own are known and clearly different."""
-        known = self.prefill.fitted and self.prefill.remembered >= OWN_OBSERVATIONS
-        own, own_fixed = (self.slowness, self.prefill.fixed) if known else (slowness, fixed_seconds)
-        alike = max(own, slowness) < SAME_WITHIN * min(own, slowness)
+        own, own_fixed, prefill = slowness, fixed_seconds, self.prefill
+        if prefill.fitted and prefill.remembered >= OWN_OBSERVATIONS:
+            own, own_fixed = self.slowness, prefill.fixed
+        alike = own < SAME_WITHIN * slowness if own > slowness else slowness < SAME_WITHIN * own
         self.seconds_per_token = self._start_per_token * (slowness if alike else own)
         near = abs(own_fixed - fixed_seconds) < max(_SAME_WITHIN_SECONDS, (SAME_WITHIN - 1) * fixed_seconds)
         self.fixed_seconds = fixed_seconds if near else own_fixed
@@ -106,15 +105,15 @@ def settle_rates(fleet: Collection[WorkerRates]) -> float:
     learned = [rates for rates in fleet if rates.prefill.fitted]
     if not learned:
         return 1.0
-    before = sum(rates.typical_seconds for rates in fleet)
-    slowness = median(rates.slowness for rates in learned)
-    fixed_seconds = median(rates.prefill.fixed for rates in learned)
-    observations = sum(rates.prefill.observations for rates in fleet)
+    before = sum([rates.typical_seconds for rates in fleet])
+    slowness = middle([rates.slowness for rates in learned])
+    fixed_seconds = middle([rates.prefill.fixed for rates in learned])
+    observations = sum([rates.prefill.observations for rates in fleet])
     for rates in fleet:
         if rates.is_unheard(observations, len(fleet)):
             rates.start_again(slowness, fixed_seconds)
         rates.settle(slowness, fixed_seconds)
-    return sum(rates.typical_seconds for rates in fleet) / before
+    return sum([rates.typical_seconds for rates in fleet]) / before
 
 
 def decode_line() -> RobustLine:

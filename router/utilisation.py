@@ -28,9 +28,13 @@ class Utilisation:
 
     def add(self, seconds: float, now: float) -> None:
         """So much prefill was sent to the fleet at `now`."""
-        self._since = now if self._since is None else min(self._since, now)
-        self._work = self._decayed(now) + seconds
-        self._at = max(self._at, now)
+        if self._since is None or now < self._since:
+            self._since = now
+        if now <= self._at:
+            self._work += seconds
+        else:
+            self._work = self._work * exp((self._at - now) / self._window) + seconds
+            self._at = now
 
     def take_back(self, seconds: float, placed_at: float, now: float) -> None:
         """Work that was added at `placed_at` will not be done after all."""

@@ -8,14 +8,9 @@ nobody will see (a plain answer arrives whole) is taken to have had it when its 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import NamedTuple
 
-
-class Waiting(NamedTuple):
-    """One request ahead: its estimated prefill time, and whether its first token will go unseen."""
-
-    seconds: float
-    silent: bool
+Waiting = tuple[float, bool]
+"""One request ahead: the seconds of prefill it is estimated to need, and whether its first token will go unseen."""
 
 
 class VirtualQueue:
@@ -42,18 +37,22 @@ class VirtualQueue:
 
     def push(self, request_id: str, seconds: float, now: float, *, silent: bool = False) -> None:
         """Append a request that is estimated to need `seconds` of prefill; an id already here is replaced."""
-        self.remove(request_id, now)
-        self._settle(now)
-        if not self._entries:
+        entries = self._entries
+        if request_id in entries:
+            self.remove(request_id, now)
+        if entries:
+            self._settle(now)
+        if not entries:
             self._began, self._total = now, 0.0
-        self._entries[request_id] = Waiting(seconds, silent)
+        entries[request_id] = (seconds, silent)
         self._total += seconds
 
     def started(self, request_id: str, now: float) -> bool:
         """A first token arrived: the request leaves and the next one begins; False if it was not here."""
-        if request_id not in self._entries:
+        entry = self._entries.pop(request_id, None)
+        if entry is None:
             return False
-        self._take(request_id)
+        self._total = self._total - entry[0] if self._entries else 0.0
         self._began = now
         return True
 
@@ -89,12 +88,12 @@ class VirtualQueue:
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless the total is the sum of what waits."""
-        total = sum(entry.seconds for entry in self._entries.values())
+        total = sum(seconds for seconds, _ in self._entries.values())
         if abs(total - self._total) > 1e-6 * max(1.0, total):
             raise AssertionError("the virtual queue's total is not the sum of its entries")
 
     def _take(self, request_id: str) -> None:
-        self._total -= self._entries.pop(request_id).seconds
+        self._total -= self._entries.pop(request_id)[0]
         if not self._entries:
             self._total = 0.0
 

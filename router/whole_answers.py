@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from statistics import median
 from typing import NamedTuple
 
-from router.learning import RELEARN_EVERY, WINDOW_OBSERVATIONS
+from router.learning import RELEARN_EVERY, WINDOW_OBSERVATIONS, middle
 
 PER_TOKEN_HIGH_SECONDS = 1.0
 LEAST_OUTPUT_SPREAD = 8.0
@@ -80,4 +79,4 @@ def _slope(xs: Sequence[float], ys: Sequence[float], least_spread: float) -> flo
     half = len(ordered) // 2
     pairs = zip(ordered[:half], ordered[-half:], strict=True)
     slopes = [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in pairs if x2 - x1 >= least_spread]
-    return median(slopes) if len(slopes) * 2 >= half else None
+    return middle(slopes) if len(slopes) * 2 >= half else None
