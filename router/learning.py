@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass
+
 WINDOW_OBSERVATIONS = 48
 RELEARN_EVERY = 8
 """The line is fitted again after this many observations; before the first fit the configured one stands."""

@@ -8,6 +8,7 @@ differences, which are noise, are taken for none.
 from __future__ import annotations
 
 from collections.abc import Collection
+
 from router.learning import Bounds, RobustLine, middle
 
 PREFILL_TOKENS_PER_SECOND = 8000.0
