@@ -126,7 +126,7 @@ class Router:
         self._flights.answered(request_id)
         flight = self._flights.leave(request_id, now)
         self._tell_of(NEWS_ENDED, request_id)
-        if flight is None or flight.remote:
+        if flight is None or flight.remote or not flight.believes(prompt_tokens):
             return None
         if output_tokens is not None:
             self._traffic.outputs.observe(flight.tenant, output_tokens)
@@ -278,6 +278,7 @@ class Router:
             prefill_seconds=seconds,
             predicted_seconds=placement.predicted_seconds,
             placed_at=now,
+            counted=prompt.text_bytes is None,
             alone=not state.queue and not roster.views[index].waiting and (streams or not state.requests),
             silent=not streams,
             known=state.known,

@@ -22,12 +22,18 @@ _FARTHEST_RATIO = 4.0
 """How wrong one wait may make a prefill look."""
 
 
+_MOST_TIMES_OUR_COUNT = 4
+_SLACK_TOKENS = 256
+"""A worker's count of a prompt may differ from ours by what a template or an image adds, not by more."""
+
+
 @dataclass(slots=True)
 class InFlight:
     """One request between placement and end.
 
     `decode_context_tokens` is the worker's context when the first token came. `remote` requests were placed by
-    another replica; `silent` ones answer all at once, so that nobody sees when their prefill ended. `known` says that
+    another replica; `counted` says that `prompt_tokens` were counted by the model's own tokeniser, not estimated;
+    `silent` ones answer all at once, so that nobody sees when their prefill ended. `known` says that
     its cached tokens were predicted from the worker's events, `answered` that it ended well. `alone` says that
     nobody was waiting at the worker when it was placed, so that its time to first token is its own prefill and nothing
     else; `predicted_seconds` is what that time was expected to be, waiting included, of which `prefill_seconds` were
@@ -43,6 +49,7 @@ class InFlight:
     predicted_seconds: float
     placed_at: float
     alone: bool
+    counted: bool = True
     remote: bool = False
     silent: bool = False
     known: bool = False
@@ -50,6 +57,14 @@ class InFlight:
     first_token_at: float | None = None
     decode_context_tokens: int = 0
     serial: int = 0
+
+    def believes(self, prompt_tokens: int | None) -> bool:
+        """Whether a worker's count of the prompt may be right. Nothing is learned from one that counts a hundred times
+        the tokens: it would look a hundred times as fast, and draw everything."""
+        if not prompt_tokens or not self.counted:
+            return True
+        low, high = sorted((prompt_tokens, self.prompt_tokens))
+        return high <= _MOST_TIMES_OUR_COUNT * low + _SLACK_TOKENS
 
 
 def heard_flight(news: News, now: float) -> InFlight:
