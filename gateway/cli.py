@@ -15,6 +15,8 @@ from gateway.config_source import ConfigError
 
 WELL, PROBLEMS, MISUSE = 0, 1, 2
 INTERRUPTED = 130
+CONFIG_VARIABLE = "HOMING_CONFIG"
+"""Names the configuration where no option does."""
 
 
 class Subcommand(NamedTuple):
@@ -31,7 +33,7 @@ COMMANDS: tuple[Subcommand, ...] = (
     Subcommand("demo", "gateway.commands.demo", "show on this machine what affinity is worth"),
     Subcommand("explain", "gateway.commands.explain", "say how a request is keyed, folded and placed"),
     Subcommand("replay", "gateway.commands.replay", "replay recorded traffic under other policies, workers, caches"),
-    Subcommand("keys", "gateway.commands.keys", "mint or hash an API key"),
+    Subcommand("keys", "gateway.commands.keys", "mint, hash or revoke an API key"),
     Subcommand("schema", "gateway.commands.schema", "print the JSON Schema of the configuration"),
     Subcommand("version", "gateway.commands.version", "print what runs here"),
 )

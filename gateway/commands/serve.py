@@ -16,15 +16,13 @@ from typing import Any
 import msgspec
 
 from gateway.app import CannotListen, Gateway
-from gateway.cli import MISUSE, CommandError
+from gateway.cli import CONFIG_VARIABLE, MISUSE, CommandError
 from gateway.config import Config, ConfigError, Secrets, check_config, config_for_workers, load_config, load_secrets
 from gateway.descriptors import raise_limit
 from gateway.logs import RequestLog, set_up, tear_down
 from gateway.reload import Source
 from gateway.settings import Listen
 from router.tokenise import TokeniserError
-
-CONFIG_VARIABLE = "HOMING_CONFIG"
 
 COLLECTIONS = (700, 10, 1000)
 """When Python looks for cycles. The third is a hundred times rarer than its default: a look at everything stands still
