@@ -54,7 +54,7 @@ async def test_a_fleet_that_grows_and_shrinks_costs_no_answer(stage: Stage) -> N
     stage.row.holds(f"{len(wrong)} errors of {len(answers)}, {served} of 4 newcomers served", not wrong and served == 4)
 
 
-@pytest.mark.row("B6", smoke=True)
+@pytest.mark.row("B6")
 async def test_a_drained_worker_gets_nothing_new_and_ends_what_it_has(stage: Stage) -> None:
     """Fifty open streams: they finish, and no request goes there a second later."""
     count = stage.row.size(50, 12)

@@ -139,7 +139,7 @@ async def tries_per_request(stage: Stage, gateway: GatewayProcess, mode: str) ->
     return (await begun(stage) - before) / len(answers)
 
 
-@pytest.mark.row("A10t", smoke=True)
+@pytest.mark.row("A10t")
 async def test_trying_costs_little_when_everything_fails(stage: Stage) -> None:
     """Attempts a request that workers see, by how all of them fail."""
     await stage.start_workers(4)

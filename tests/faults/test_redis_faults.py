@@ -92,7 +92,7 @@ async def test_a_redis_that_is_not_there_at_the_start_keeps_nobody_waiting(stage
     )
 
 
-@pytest.mark.row("C2", smoke=True, seconds=180)
+@pytest.mark.row("C2", seconds=180)
 async def test_a_killed_redis_costs_no_answer_and_no_time(stage: Stage) -> None:
     """SIGKILL under load, and an empty one at the same place afterwards."""
     with stage.redis() as redis:

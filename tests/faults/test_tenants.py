@@ -33,12 +33,12 @@ async def test_times_tell_no_tenant_what_another_asked(stage: Stage) -> None:
     """Two workers with caches by salt, whose hits are much quicker: the asker's own prompts show it, others' do not."""
     await stage.start_workers(2, cache=True, first_seconds=0.02, hit_seconds=0.004, jitter=0.5)
     gateway = await stage.gateway()
-    rounds = stage.row.size(250, 40)
+    rounds = stage.row.size(250, 25)
     found = await sample(stage.client(gateway, "alpha"), stage.client(gateway, "beta"), ask_for_one_token, rounds)
     stage.row.holds(found.told(), found.met)
 
 
-@pytest.mark.row("G10", smoke=True, seconds=240)
+@pytest.mark.row("G10", seconds=240)
 async def test_no_answer_is_mixed_up_with_anothers(stage: Stage) -> None:
     """Twenty tenants at once while workers reset, stall and answer garbage: each answer has its own mark alone."""
     workers = await stage.start_workers(4)
@@ -78,7 +78,7 @@ def others_marks(answer: Answer) -> bool:
     return any(mark.count("-") == 1 and mark[1:].replace("-", "").isdigit() and mark != answer.nonce for mark in marks)
 
 
-@pytest.mark.row("G7", smoke=True)
+@pytest.mark.row("G7")
 async def test_every_attempt_carries_its_tenants_own_salt(stage: Stage) -> None:
     """On retries, after a restart of workers, with Redis away, and whatever salt the caller sends."""
     workers = await stage.start_workers(3)

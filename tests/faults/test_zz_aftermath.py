@@ -81,6 +81,7 @@ async def _monitor(port: int, path: Path) -> asyncio.Task[None]:
             while data := await reader.read(PIECE_BYTES):
                 sink.write(data)
                 sink.flush()
+        writer.close()  # held until here: a writer that nobody holds closes its connection
 
     return asyncio.create_task(write())
 
