@@ -79,14 +79,19 @@ def _base_path(path: str) -> str:
     return path.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
-def _is_link_local(host: str) -> bool:
+def literal_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address that `host` spells, however a resolver would read it; None for a name."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         try:
-            # Resolvers take 2852039166 and 0xa9fe.0xa9fe for addresses, too.
+            # Resolvers take 2852039166, 0xa9fe.0xa9fe and 0251.254.169.254 for addresses, too.
             address = ipaddress.ip_address(socket.inet_aton(host))
         except OSError:
-            return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_link_local)
+            return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _is_link_local(host: str) -> bool:
+    address = literal_address(host)
+    return address is not None and address.is_link_local

@@ -10,6 +10,7 @@ import msgspec
 from aiohttp import web
 from prometheus_client.exposition import choose_encoder
 
+from gateway.admin_guard import admin_guard
 from gateway.errors import GatewayError, InvalidRequest, ModelNotFound
 from gateway.explain import explain_call, explain_placement, read_request
 from gateway.fleet import Fleet
@@ -79,9 +80,10 @@ class Admin:
         serving: Serving,
         tenants: Tenants,
         clock: Callable[[], float],
+        token: str | None = None,
         routes: Sequence[Callable[[web.UrlDispatcher], None]] = (),
     ) -> None:
-        """`routes` add what other rooms answer on this port."""
+        """`routes` add what other rooms answer on this port; `token` is what the port asks for, if it asks."""
         self._readiness = readiness
         self._watch = watch
         self._tasks = tasks
@@ -90,12 +92,13 @@ class Admin:
         self._serving = serving
         self._tenants = tenants
         self._clock = clock
+        self._token = token
         self._routes = tuple(routes)
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port, which matters where `port` is 0. OSError when it is taken."""
-        app = web.Application(client_max_size=EXPLAIN_BYTES)
+        app = web.Application(client_max_size=EXPLAIN_BYTES, middlewares=[admin_guard(self._token)])
         app.router.add_get("/livez", self.livez)
         app.router.add_get("/readyz", self.readyz)
         app.router.add_get("/metrics", self.metrics)
@@ -150,7 +153,8 @@ class Admin:
     async def explain(self, request: web.Request) -> web.Response:
         """What would happen to the request in the body: keys, folds, and every candidate's numbers.
 
-        The tenant is named by `?tenant=` or `x-homing-tenant`, and may be left out when there is only one.
+        The tenant is named by `?tenant=` or `x-homing-tenant`, and may be left out when there is only one. `?key=` is
+        the fingerprint of one of its keys, for a tenant whose keys are kept apart.
         """
         try:
             tenant = self._tenant(request)
@@ -163,7 +167,10 @@ class Admin:
         name = request.query.get("tenant") or request.headers.get("x-homing-tenant")
         if name is None and len(names) == 1:
             name = names[0]
-        tenant = self._tenants.named(name) if name is not None else None
+        key = request.query.get("key")
+        tenant = self._tenants.named(name, key) if name is not None else None
+        if tenant is None and name in names:
+            raise InvalidRequest(f"{name} has no key with this fingerprint; /config lists them.", param="key")
         if tenant is None:
             raise InvalidRequest(
                 f"Say which tenant asks with ?tenant=NAME, one of: {', '.join(names)}.", param="tenant"
@@ -187,6 +194,8 @@ class Admin:
             max_tokens=call.max_tokens,
         )
         told = explain_call(call, prompt, salt, body, applied)
+        if tenant.caveat is not None:
+            told["caveat"] = tenant.caveat
         return {**told, "tenant": tenant.name, "placement": explain_placement(placement)}
 
 

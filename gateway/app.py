@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from gateway.accounting import Accounts
 from gateway.admin import Admin, Readiness
+from gateway.announcements import log_change, say_what_runs
 from gateway.applying import Applier, upstream_timeouts
 from gateway.attempts import Attempts
 from gateway.config import Config, Secrets
@@ -21,8 +22,10 @@ from gateway.config_routes import ConfigRoutes
 from gateway.departures import Departures
 from gateway.discovery.static import static_backends
 from gateway.events.service import Events
-from gateway.fleet import Change, ChangeKind, Fleet
+from gateway.fleet import Fleet
 from gateway.gauges import Gauges
+from gateway.limits.admission import build_limits
+from gateway.limits.line import Line
 from gateway.logs import RequestLog
 from gateway.loop_watch import LoopWatch
 from gateway.membership import Membership
@@ -84,6 +87,7 @@ class Gateway:
         )
         self.prompts = Prompts()
         self.sharing = self._sharing(secrets, clock)
+        self.limits = build_limits(config.redis, secrets.redis_url, self.metrics, clock, self._others_heard)
         self.serving = Serving(
             config.models,
             self.fleet,
@@ -110,10 +114,15 @@ class Gateway:
             replicas=lambda: 1 + (self.sharing.others if self.sharing is not None else 0),
         )
         self.prewarmer.pin(self.serving, self.tenants.named, config.tenants)
-        self._membership = Membership(self.fleet, config.models, secrets.worker_keys, self.serving.expect)
+        self._membership = Membership(
+            self.fleet, config.models, secrets.worker_keys, self.serving.expect, config.listen.worker_networks
+        )
         self._departures = Departures(self.fleet, self._upstream, lambda: self.config.timeouts.drain_seconds)
+        self.line = Line(
+            self.fleet, self.metrics, clock, lambda: self.config.timeouts.queue_seconds, self.limits.last_in_line
+        )
         self.attempts = Attempts(
-            self.fleet, self._upstream, self.metrics, clock, config.timeouts.write_seconds, config.faults
+            self.fleet, self._upstream, self.metrics, clock, config.timeouts.write_seconds, config.faults, self.line
         )
         self._proxy = self._make_proxy(clock)
         self.server = DataServer(
@@ -131,6 +140,7 @@ class Gateway:
             serving=self.serving,
             tenants=self.tenants,
             clock=clock,
+            token=secrets.admin_token,
             routes=(self._worker_routes().register, ConfigRoutes(self.reloader).register),
         )
 
@@ -176,6 +186,7 @@ class Gateway:
             body_seconds=self.config.timeouts.body_seconds,
             remember=self.prewarmer.remember,
             heartbeat_seconds=self.config.timeouts.stream_heartbeat_seconds,
+            admission=self.limits,
         )
 
     def _make_trials(self, clock: Callable[[], float]) -> Trials:
@@ -215,6 +226,9 @@ class Gateway:
             return None
         return Sharing(settings, url, secrets.salt_key, self.fleet, self.metrics, clock)
 
+    def _others_heard(self) -> int | None:
+        return self.sharing.others if self.sharing is not None and self.sharing.joined else None
+
     async def _join(self, sharing: Sharing) -> None:
         """Read what the other replicas know; without Redis, or when it takes too long, go on and read it later."""
         self.readiness.may_miss("redis", lambda: sharing.joined)
@@ -253,13 +267,14 @@ class Gateway:
         await self.events.settled()
         if self.sharing is not None:
             await self._join(self.sharing)
+        await self._stack.enter_async_context(self.limits)
         self.readiness.done(LOADED)
         self._stack.push_async_callback(self.server.stop, 0.0)
         await self._stack.enter_async_context(self.prewarmer)
         self.api_port = await _listen(self.server.start, listen.host, listen.port)
         self.readiness.done(LISTENING)
         await self._stack.enter_async_context(self.reloader)
-        self._say_what_runs()
+        say_what_runs(self.config, self.fleet, api_port=self.api_port, admin_port=self.admin_port)
 
     def _leave_last(self) -> None:
         self._stack.callback(self._departures.close)
@@ -267,29 +282,6 @@ class Gateway:
             self._stack.callback(self._request_log.flush)
         self._stack.callback(self.prompts.close)
         self._stack.push_async_callback(self.serving.close)
-
-    def _say_what_runs(self) -> None:
-        for name, tenant in self.config.tenants.items():
-            told = {"tenant": name, "isolation": tenant.isolation, "models": tenant.models or "all"}
-            log.info("tenant", extra={"fields": told})
-        listen = self.config.listen
-        ports = {"api": f"{listen.host}:{self.api_port}", "admin": f"{listen.admin_host}:{self.admin_port}"}
-        up = sum(worker.up for worker in self.fleet.workers)
-        workers = f"{up} of {len(self.fleet.workers)} up"
-        log.info("homing is listening", extra={"fields": {"version": homing_version(), **ports, "workers": workers}})
-
-
-def log_change(change: Change) -> None:
-    """Say what happened to a worker; what takes it away is a warning."""
-    worker = change.worker
-    fields = {"worker": worker.name, "url": worker.backend.address.url}
-    if change.kind is ChangeKind.DOWN:
-        log.warning("worker is down", extra={"fields": {**fields, "because": worker.trouble}})
-    elif change.kind is ChangeKind.MODELS:
-        models = [card.id for card in worker.cards or ()]
-        log.info("worker lists its models", extra={"fields": {**fields, "models": models}})
-    else:
-        log.info("worker %s", change.kind.value, extra={"fields": fields})
 
 
 async def _listen(start: Callable[[str, int], Awaitable[int]], host: str, port: int) -> int:

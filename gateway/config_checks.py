@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 
 from gateway.addresses import is_loopback, parse_worker_url
+from gateway.admin_checks import admin_mistakes
 from gateway.cache_checks import cache_mistakes
 from gateway.config_source import Path, did_you_mean, json_path
 from gateway.discovery.static import listed_backends, static_backends
@@ -30,7 +31,8 @@ class Secrets:
     """Every secret that the configuration refers to, as read at one moment. Never printed.
 
     `digests` are the key digests of each tenant, `salt_key` the salt secret in use, `worker_keys` the keys of workers
-    by their reference, `redis_url` where Redis is, `expiries` the Unix times at which keys end, by digest, `revoked`
+    by their reference, `redis_url` where Redis is, `admin_token` what the admin port asks for,
+    `expiries` the Unix times at which keys end, by digest, `revoked`
     the digests of revoked keys.
     """
 
@@ -38,13 +40,14 @@ class Secrets:
     salt_key: bytes | None = field(default=None, repr=False)
     worker_keys: dict[str, str] = field(default_factory=dict, repr=False)
     redis_url: str | None = field(default=None, repr=False)
+    admin_token: str | None = field(default=None, repr=False)
     expiries: dict[bytes, float] = field(default_factory=dict, repr=False)
     revoked: frozenset[bytes] = field(default=frozenset(), repr=False)
 
 
 def find_mistakes(config: Config, environ: Mapping[str, str], secrets: Secrets) -> Iterator[Mistake]:
     """Every mistake in a well-typed configuration; fills `secrets` on the way."""
-    yield from _listen(config)
+    yield from admin_mistakes(config.listen, environ, secrets)
     yield from _salt_secrets(config, environ, secrets)
     yield from _models(config)
     yield from _workers(config, environ, secrets)
@@ -58,12 +61,6 @@ def find_mistakes(config: Config, environ: Mapping[str, str], secrets: Secrets) 
 def tokenizer_path(setting: str) -> FilePath:
     """The path in `tokenizer: PATH` or `tokenizer: file:PATH`."""
     return FilePath(setting.removeprefix("file:"))
-
-
-def _listen(config: Config) -> Iterator[Mistake]:
-    listen = config.listen
-    if listen.port and listen.port == listen.admin_port:
-        yield Mistake(("listen", "admin_port"), f"port {listen.port} is the API's already", "choose another")
 
 
 def _salt_secrets(config: Config, environ: Mapping[str, str], secrets: Secrets) -> Iterator[Mistake]:

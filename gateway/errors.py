@@ -71,6 +71,14 @@ class InvalidApiKey(InvalidRequest):
     code = "invalid_api_key"
 
 
+class AdminTokenNeeded(InvalidRequest):
+    """The admin port has a token, and the request does not bring it."""
+
+    situation = "admin port asked without its token"
+    status = 401
+    code = "admin_token_needed"
+
+
 class ModelNotFound(InvalidRequest):
     """An unknown model, or one this tenant may not use: the two look the same, so nobody can probe for names."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
@@ -14,6 +16,7 @@ from gateway.config_source import did_you_mean
 from gateway.errors import InvalidRequest, NoSuchWorker, WorkerExists
 from gateway.fleet import Fleet, UnknownWorker
 from gateway.settings import StaticBackend
+from gateway.worker_places import settled_address
 from gateway.worker_state import ANY_MODEL, Backend, Worker
 
 MOST_AT_ONCE = 1024
@@ -42,12 +45,15 @@ class Membership:
         models: Iterable[str],
         worker_keys: Mapping[str, str],
         expect: Callable[[str, int], None] = lambda name, weight: None,  # noqa: ARG005
+        networks: Sequence[str] = (),
     ) -> None:
-        """`expect` is told name and weight of each worker before any of them joins."""
+        """`expect` is told name and weight of each worker before any of them joins; `networks` are where they may be,
+        any but those of metadata services when there are none."""
         self._fleet = fleet
         self._expect = expect
         self._models = tuple(models)
         self._worker_keys = worker_keys
+        self._networks = [ipaddress.ip_network(network) for network in networks]
 
     def configure(self, models: Iterable[str], worker_keys: Mapping[str, str]) -> None:
         """Take in the configured names and the keys behind their references anew."""
@@ -64,11 +70,13 @@ class Membership:
         Each gets requests after its first good probe.
         """
         entries = self._read(body)
-        for backend in self._checked(entries):
+        named = self._checked([self._backend(entry) for entry in entries])
+        backends = [replace(each, address=await settled_address(each.address, self._networks)) for each in named]
+        for backend in self._checked(backends):
             self._expect(backend.name, backend.weight)
             await asyncio.sleep(0)
         # Checked again: the fleet may have changed while others had their turn.
-        return [self._fleet.add(backend) for backend in self._checked(entries)]
+        return [self._fleet.add(backend) for backend in self._checked(backends)]
 
     def drain(self, name: str) -> Worker:
         """Give a worker nothing new; `NoSuchWorker` when there is none."""
@@ -108,10 +116,9 @@ class Membership:
             raise InvalidRequest(f"Send 1 to {MOST_AT_ONCE} workers at a time.")
         return [_entry(entry, f"[{index}]" if data is entries else "") for index, entry in enumerate(entries)]
 
-    def _checked(self, entries: Sequence[NewWorker]) -> list[Backend]:
+    def _checked(self, backends: Sequence[Backend]) -> Sequence[Backend]:
         names = {worker.name: worker.backend.address.url for worker in self._fleet.workers}
         urls = {url: name for name, url in names.items()}
-        backends = [self._backend(entry) for entry in entries]
         for backend in backends:
             url = backend.address.url
             if backend.name in names:

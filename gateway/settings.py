@@ -19,7 +19,9 @@ class Listen(Section, frozen=True):
 
     host: Annotated[str, Meta(description="Address of the API; 0.0.0.0 for every interface.")] = "127.0.0.1"
     port: Annotated[Port, Meta(description="Port of the API; 0 takes a free one.")] = 8080
-    admin_host: Annotated[str, Meta(description="Address of the admin port, which asks for no key.")] = "127.0.0.1"
+    admin_host: Annotated[
+        str, Meta(description="Address of the admin port, which asks for nothing unless there is an admin_token.")
+    ] = "127.0.0.1"
     admin_port: Annotated[
         Port, Meta(description="Port of /livez, /readyz, /metrics, /explain and /workers; 0 takes a free one.")
     ] = 9090
@@ -27,6 +29,20 @@ class Listen(Section, frozen=True):
         bool,
         Meta(description="Lets whoever reaches the admin port add, drain and remove workers (docs/operations.md)."),
     ] = False
+    admin_token: Annotated[
+        str | None,
+        Meta(
+            description="What the admin port asks for as `Authorization: Bearer` on all but /livez, /readyz and "
+            "/metrics: file:PATH or env:NAME, at least 32 characters."
+        ),
+    ] = None
+    worker_networks: Annotated[
+        list[str],
+        Meta(
+            description="Networks (10.0.0.0/8) in which workers that are added over the admin port must be; by default "
+            "any but link-local, where metadata services are."
+        ),
+    ] = field(default_factory=list)
 
 
 class StaticBackend(Section, frozen=True):

@@ -151,7 +151,7 @@ async def test_every_worker_of_a_list_is_expected_before_any_joins():
 async def test_two_changes_at_once_cannot_both_take_a_name():
     """The second is checked again before it joins, and is told."""
     membership = build_membership("w1")
-    both = [membership.add(body_of(url=f"http://h:{port}", name="new")) for port in (1, 2)]
+    both = [membership.add(body_of(url=f"http://127.0.0.2:{port}", name="new")) for port in (1, 2)]
     first, second = await asyncio.gather(*both, return_exceptions=True)
     assert [worker.name for worker in first] == ["new"]
     assert isinstance(second, WorkerExists)
