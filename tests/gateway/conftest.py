@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-ON_BOTH_LOOPS = ("test_upstream", "test_faults")
+ON_BOTH_LOOPS = ("test_upstream", "test_faults", "test_phases", "test_heads_and_bodies")
 """Loops differ in how their transports write, pause and abort: here that is what is tested."""
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]

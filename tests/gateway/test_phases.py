@@ -187,7 +187,7 @@ async def test_a_client_that_leaves_takes_its_whole_pipeline_along(pipelined: in
 
 
 async def test_a_pipeline_whose_answers_nobody_reads_stops() -> None:
-    """Answers must not gather in memory: the next request waits for the last answer to be taken, then all is given up."""
+    """Answers must not gather in memory: a request waits for the answer before it to be taken, then all is given up."""
     big = json.dumps({"text": "x" * 2_000_000}).encode()
 
     async def huge(exchange: Exchange) -> None:
