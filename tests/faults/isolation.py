@@ -71,6 +71,7 @@ class Samples:
     told_others: list[float] = field(default_factory=list)
     told_fresh: list[float] = field(default_factory=list)
     others_cached_tokens: int = 0
+    fresh_cached_tokens: int = 0
     headers: set[tuple[tuple[str, str], ...]] = field(default_factory=set)
 
     @property
@@ -87,16 +88,17 @@ class Samples:
 
     @property
     def met(self) -> bool:
-        quiet = not self.others_cached_tokens and len(self.headers) == 1
+        # A template's head is in everybody's prompts, the fresh ones' too.
+        quiet = self.others_cached_tokens == self.fresh_cached_tokens and len(self.headers) == 1
         return min(self.cross_p, self.told_p) >= CROSS_P and self.own_p < OWN_P and quiet
 
     def told(self) -> str:
         """The figures in a line."""
         samples = f"{len(self.others)} + {len(self.fresh)} samples"
         return (
-            f"across tenants p = {self.cross_p:.3f}, by the head's own times {self.told_p:.3f} (bar ≥ {CROSS_P}); within "
-            f"one p = {self.own_p:.1e} (bar < {OWN_P:g}); {samples}, {len(self.headers)} set of headers, "
-            f"{self.others_cached_tokens} tokens of others' told as cached"
+            f"across tenants p = {self.cross_p:.3f}, by the head's own times {self.told_p:.3f} (bar ≥ {CROSS_P}); "
+            f"within one p = {self.own_p:.1e} (bar < {OWN_P:g}); {samples}, {len(self.headers)} set of headers; told as "
+            f"cached {self.others_cached_tokens} tokens of others' prompts, {self.fresh_cached_tokens} of fresh ones"
         )
 
 
@@ -140,6 +142,7 @@ async def sample(victim: Client, asker: Client, ask: Ask, rounds: int, seed: int
                 found.others_cached_tokens += cached_tokens(answer)
                 found.told_others += stage_times(answer)
             elif times is found.fresh:
+                found.fresh_cached_tokens += cached_tokens(answer)
                 found.told_fresh += stage_times(answer)
     return found
 
