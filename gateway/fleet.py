@@ -14,6 +14,7 @@ from gateway.fleet_changes import Listener
 from gateway.fleet_changes import UnknownWorker as UnknownWorker
 from gateway.lease import Lease as Lease
 from gateway.model_cards import ModelCard, merge_cards
+from gateway.pictures import Pictures
 from gateway.recovery import Recovery
 from gateway.worker_state import (
     ANY_MODEL,
@@ -40,6 +41,7 @@ class Fleet:
         self._facts = dict(facts)
         self._clock = clock
         self.recovery = Recovery(faults or Faults(), clock)
+        self._pictures = Pictures(self.recovery)
         self._measured: dict[str, ServingFacts] = {}
         self._workers: dict[str, Worker] = {}
         self._listeners: list[Listener] = []
@@ -55,7 +57,7 @@ class Fleet:
         """Take a worker in; it gets requests after its first good probe. ValueError when the name is taken."""
         if backend.name in self._workers:
             raise ValueError(f"there is a worker named {backend.name} already")
-        worker = self._workers[backend.name] = Worker(backend, self.recovery.rules)
+        worker = self._workers[backend.name] = Worker(backend, self.recovery.rules, self._pictures.forget)
         self._tell(ChangeKind.JOINED, worker)
         return worker
 
@@ -113,14 +115,10 @@ class Fleet:
 
         For an adapter they are all of its base's, those without it as not ready: both share one ring.
         """
-        facts, base = self.facts(model), self.base_model(model)
-        if self.recovery.limited:
-            self.recovery.refresh()
-        serving = self.configured_workers(base)
-        views = [worker.view(model, facts) for worker in serving]
-        if self.recovery.limited:
-            views = self.recovery.reconsider(model, serving, views)
-        return FleetView(tuple(views))
+        pictures = self._pictures
+        return pictures.kept(model) or pictures.drawn(
+            model, self.configured_workers(self.base_model(model)), self.facts(model)
+        )
 
     def configured_workers(self, base: str) -> list[Worker]:
         """The workers that a base model is sent to, ready or not."""
@@ -145,7 +143,7 @@ class Fleet:
         They differ from `block_tokens` where bytes stand in for a tokeniser. Small changes are let go: each one
         changes what routers are told of the size of every cache.
         """
-        known = self.facts(base).routing_block_tokens
+        known = (self._measured.get(base) or self.facts(base)).routing_block_tokens
         if known is None or abs(routing_block_tokens - known) > known * NOTEWORTHY_CHANGE:
             self._measured[base] = replace(self._configured(base), routing_block_tokens=routing_block_tokens)
             for worker in self._workers.values():

@@ -20,13 +20,11 @@ class Lease:
         if self._held:
             raise RuntimeError(f"the lease at {self.worker.name} is already taken")
         self._held = True
-        self.worker.in_flight += 1
-        self.worker.changed()
+        self.worker.count(1)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._held = False
-        self.worker.in_flight -= 1
-        self.worker.changed()
+        self.worker.count(-1)

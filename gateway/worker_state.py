@@ -98,11 +98,14 @@ class Worker:
 
     `hung` says that it was found so by the data plane, whatever its probes say. `slow_start` makes of a bound of
     requests in flight the one that holds while it is coming back. `heard_at` (monotonic seconds) is when a request of
-    ours last got a byte from it.
+    ours last got a byte from it. `on_change` is called when pictures of it no longer hold.
     """
 
-    def __init__(self, backend: Backend, rules: EjectionRules | None = None) -> None:
+    def __init__(
+        self, backend: Backend, rules: EjectionRules | None = None, on_change: Callable[[], None] | None = None
+    ) -> None:
         self.backend = backend
+        self._on_change = on_change
         self.standing = Standing(rules)
         self.name = backend.name
         self.host, self.port, self.base_path = backend.address
@@ -171,7 +174,7 @@ class Worker:
         return self.listed(model) is not None and self.configured_for(model)
 
     def view(self, model: str, facts: ServingFacts) -> WorkerView:
-        """What placement sees, kept until something about the worker changes."""
+        """What placement sees, kept until more than its count of requests changes."""
         view = self._views.get(model)
         if view is None:
             view = self._views[model] = self._draw(model, facts)
@@ -180,6 +183,14 @@ class Worker:
     def changed(self) -> None:
         """Throw the pictures away; the next `view` draws anew."""
         self._views.clear()
+        if self._on_change is not None:
+            self._on_change()
+
+    def count(self, requests: int) -> None:
+        """So many more requests (or fewer) are in flight here: the pictures show it at once."""
+        self.in_flight += requests
+        for view in self._views.values():
+            view.in_flight = self.in_flight
 
     def lost_its_cache(self, result: ProbeResult, now: float) -> bool:
         """Take in a probe's reading at `now` (monotonic seconds); True when what we believe it holds is gone.

@@ -57,9 +57,11 @@ class Prompt:
     text_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WorkerView:
     """One worker as the gateway sees it at the moment of placement.
+
+    Nothing of it changes but `in_flight`, which whoever made it may keep at the present count.
 
     `max_in_flight` None means no hard bound. `cache_blocks` is the worker's own word on its cache size,
     in routing blocks, where it gives one. `prefill_tokens_per_second` and `prefill_fixed_seconds` are
@@ -100,7 +102,7 @@ class WorkerView:
 
 @dataclass(frozen=True, slots=True)
 class FleetView:
-    """An immutable picture of the workers of one model; names are unique and stable."""
+    """A picture of the workers of one model, of whom only the counts change; names are unique and stable."""
 
     workers: tuple[WorkerView, ...]
 
