@@ -14,6 +14,7 @@ from gateway.errors import GatewayError, NoBackend, UpstreamFailed, UpstreamTime
 from gateway.events.retelling import asking_to_tell_again
 from gateway.fault_settings import Faults
 from gateway.fleet import Fleet
+from gateway.limits.line import Line
 from gateway.metrics import Metrics
 from gateway.relay import gateway_error, relay
 from gateway.retries import Retries
@@ -75,13 +76,16 @@ class Attempts:
         clock: Callable[[], float],
         stalled_reader_seconds: float = STALLED_READER_SECONDS,
         faults: Faults | None = None,
+        line: Line | None = None,
     ) -> None:
+        """In `line` requests wait while every worker is full; without one they are refused."""
         self.retries = Retries(fleet, upstream, metrics, clock, faults or Faults())
         self._fleet = fleet
         self._upstream = upstream
         self._metrics = metrics
         self._clock = clock
         self._stalled_reader_seconds = stalled_reader_seconds
+        self._line = line
 
     @property
     def fail(self) -> bool:
@@ -106,11 +110,31 @@ class Attempts:
 
     async def _until_answered(self, job: Job, answer: ClientAnswer, bill: Bill) -> None:
         while True:
-            worker_name = self._place(job, bill)
-            async with self._fleet.lease(worker_name) as lease:
-                if await self._try(job, lease.worker, answer, bill):
-                    return
+            worker_name = await self._placed(job, bill)
+            try:
+                async with self._fleet.lease(worker_name) as lease:
+                    if await self._try(job, lease.worker, answer, bill):
+                        return
+            finally:
+                if self._line is not None:
+                    self._line.freed()
             await self.retries.back_off(job)
+
+    async def _placed(self, job: Job, bill: Bill) -> str:
+        """As `_place`, after a time in the line where others wait already, or where every worker is full."""
+        line = self._line
+        if line is None or not line.must_wait(job):
+            try:
+                return self._place(job, bill)
+            except NoBackend:
+                if line is None or not line.can_wait(job):
+                    raise
+
+        def place() -> str:
+            bill.resume()
+            return self._place(job, bill)
+
+        return await line.wait(job, place)
 
     def _place(self, job: Job, bill: Bill) -> str:
         """A worker that was not tried yet; raises the last attempt's error, or `NoBackend`, when there is none."""

@@ -1,0 +1,235 @@
+"""Where requests wait when every worker of their model is full: each with a deadline, woken when there is room.
+
+A line for each model and its adapters. While anybody waits, who comes later waits behind him, so nobody snatches the
+room that another is woken for. Who is woken places himself by the ordinary policy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final, Protocol
+
+from gateway.errors import GatewayError, NoBackend, RateLimited
+from gateway.fleet import Fleet
+from gateway.limits.fair_queue import FairQueue, Ticket
+from gateway.metrics import Metrics
+from gateway.tenants import Tenant
+from gateway.wire import Call
+from router.core import Prompt
+from router.router import Router
+
+LENGTH: Final = 2
+"""Most who wait, in multiples of what the fleet has room for."""
+
+TICK_SECONDS: Final = 0.05
+"""Between two looks for deadlines, and for room that nobody told of: a worker that came, a bound that was raised."""
+
+LAST_FACTOR: Final = 1 / 64
+"""The weight of who has spent his budget and is to be served last."""
+
+LATE, LONG = "it was not this request's turn in time", "as many wait as may"
+
+_FULL: Final = "full"
+_AGAIN: Final = (("retry-after", "1"), ("retry-after-ms", "1000"))
+
+
+class Waiting(Protocol):
+    """What the line needs of a job."""
+
+    call: Call
+    tenant: Tenant
+    prompt: Prompt
+    router: Router
+    session: str | None
+    excluded: set[str]
+
+
+@dataclass(slots=True, eq=False)
+class _Place(Ticket):
+    """A ticket with who waits for its turn, until when (monotonic seconds)."""
+
+    turn: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    deadline: float = inf
+
+
+@dataclass(slots=True)
+class _Lane:
+    """The line of one model; `woken` have their turn and no worker yet."""
+
+    model: str
+    queue: FairQueue[_Place] = field(default_factory=FairQueue)
+    woken: int = 0
+
+
+class Line:
+    """All lines of a gateway. `queue_seconds` is how long one may wait, 0 for not at all; `last_in_line` says of a
+    tenant that everybody else goes first."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        queue_seconds: Callable[[], float],
+        last_in_line: Callable[[Tenant], bool] = lambda _: False,
+    ) -> None:
+        self._fleet = fleet
+        self._metrics = metrics
+        self._clock = clock
+        self._queue_seconds = queue_seconds
+        self._last_in_line = last_in_line
+        self._lanes: dict[str, _Lane] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def must_wait(self, job: Waiting) -> bool:
+        """Whether others wait already."""
+        return bool(self._lanes) and self._fleet.base_model(job.call.model) in self._lanes
+
+    def can_wait(self, job: Waiting) -> bool:
+        """Whether it is only room that is missing: some worker would take the request if it had less to do."""
+        workers = self._fleet.view(job.call.model).workers
+        full = (w for w in workers if w.inadmissible_because == _FULL and w.name not in job.excluded)
+        return self._queue_seconds() > 0 and any(full)
+
+    async def wait(self, job: Waiting, place: Callable[[], str]) -> str:
+        """Stand in the line, and place oneself by `place` when it is one's turn; returns the worker's name.
+
+        Raises `RateLimited` or `NoBackend` when the line is too long or the time is over, and what `place` raises.
+        """
+        base = self._fleet.base_model(job.call.model)
+        lane = self._lanes.setdefault(base, _Lane(base))
+        began = self._clock()
+        ticket = self._ticket(job, began)
+        gauge = self._metrics.queued_requests.labels(job.call.model)
+        gauge.inc()
+        try:
+            lane.queue.join(ticket)
+            self._shorten(lane)
+            self._wake(lane)
+            self._arm()
+            while (name := await self._turn(lane, ticket, place)) is None:
+                ticket.turn = asyncio.get_running_loop().create_future()
+                lane.queue.rejoin(ticket)
+        except BaseException:
+            lane.queue.leave(ticket)
+            self._wake(lane)  # what this one had is another's
+            raise
+        else:
+            return name
+        finally:
+            gauge.dec()
+            self._metrics.queue_seconds.labels(job.call.model).observe(self._clock() - began)
+            self._close(lane)
+
+    def freed(self) -> None:
+        """A worker has room for one more, or may have."""
+        for lane in tuple(self._lanes.values()) if self._lanes else ():
+            self._wake(lane)
+
+    @property
+    def waiting(self) -> int:
+        """Requests in all lines."""
+        return sum(len(lane.queue) + lane.woken for lane in self._lanes.values())
+
+    async def _turn(self, lane: _Lane, ticket: _Place, place: Callable[[], str]) -> str | None:
+        """Wait, then place; None when another took the room."""
+        turn = ticket.turn
+        try:
+            await turn
+            if self._clock() >= ticket.deadline:
+                raise self._sent_away(lane, ticket, LATE)
+            try:
+                return place()
+            except NoBackend:
+                if self._room(lane):
+                    raise
+                return None
+        finally:
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                lane.woken -= 1
+
+    def _ticket(self, job: Waiting, now: float) -> _Place:
+        tenant, view = job.tenant, self._fleet.view(job.call.model)
+        homes = job.router.homes_of(
+            job.prompt, view, now, tenant=tenant.name, policy=tenant.policy, session=job.session
+        )
+        return _Place(
+            tenant=tenant.name,
+            weight=tenant.weight * (LAST_FACTOR if self._last_in_line(tenant) else 1.0),
+            tokens=max(1, job.prompt.tokens),
+            homes=homes,
+            deadline=now + self._queue_seconds(),
+        )
+
+    def _wake(self, lane: _Lane) -> None:
+        """Give a turn to as many as there is room for."""
+        room, now = self._room(lane), self._clock()
+        left = sum(room.values()) - lane.woken
+        while left >= 1 and len(lane.queue):
+            ticket = lane.queue.pop(lambda home: room.get(home, 0) >= 1)
+            if ticket.turn.done():  # its caller has just left
+                continue
+            if ticket.deadline <= now:
+                ticket.turn.set_exception(self._sent_away(lane, ticket, LATE))
+                continue
+            for home in ticket.homes:
+                if room.get(home, 0) >= 1:
+                    room[home] -= 1
+                    break
+            left -= 1
+            lane.woken += 1
+            ticket.turn.set_result(None)
+
+    def _room(self, lane: _Lane) -> dict[str, float]:
+        """How many more requests each worker takes that takes any."""
+        workers = self._fleet.view(lane.model).workers
+        return {
+            worker.name: inf if worker.max_in_flight is None else worker.max_in_flight - worker.in_flight
+            for worker in workers
+            if worker.admissible
+        }
+
+    def _shorten(self, lane: _Lane) -> None:
+        """Send away who is furthest from being served while too many wait."""
+        workers = self._fleet.view(lane.model).workers
+        bounds = [w.max_in_flight or 0 for w in workers if w.inadmissible_because in (None, _FULL)]
+        while len(lane.queue) > LENGTH * max(1, sum(bounds)):
+            self._drop(lane, lane.queue.last, LONG)
+
+    def _expire(self, lane: _Lane) -> None:
+        now = self._clock()
+        for ticket in [ticket for ticket in lane.queue if ticket.deadline <= now]:
+            self._drop(lane, ticket, LATE)
+
+    def _drop(self, lane: _Lane, ticket: _Place, because: str) -> None:
+        error = self._sent_away(lane, ticket, because)
+        lane.queue.leave(ticket)
+        if not ticket.turn.done():
+            ticket.turn.set_exception(error)
+
+    def _sent_away(self, lane: _Lane, ticket: _Place, because: str) -> GatewayError:
+        over = lane.queue.over_share(ticket.tenant)
+        self._metrics.limit_rejections_total.labels(ticket.tenant, "share" if over else "queue", "true").inc()
+        if over:
+            what = f"Every worker of `{lane.model}` is full, and this key has more than its share waiting."
+            return RateLimited(what, headers=_AGAIN)
+        return NoBackend(f"Every worker of `{lane.model}` is full, and {because}.")
+
+    def _close(self, lane: _Lane) -> None:
+        if not len(lane.queue) and not lane.woken:
+            self._lanes.pop(lane.model, None)
+
+    def _arm(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        for lane in tuple(self._lanes.values()):
+            self._expire(lane)
+            self._wake(lane)
+        if self._lanes:
+            self._arm()
