@@ -15,7 +15,7 @@ NGINX_LUA := nginx nginx-common libnginx-mod-http-lua libnginx-mod-http-ndk libl
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: reloads bench-agreement bench-events bench-overhead bench-scale faults isolation soak help demo test worker-operations worker-equality lint fix bench bench-eviction bench-placement bench-placement-full bench-tiers bench-worker bench-live bench-drills docs render follow clean
+.PHONY: bench-keys reloads bench-agreement bench-events bench-overhead bench-scale faults isolation soak help demo test worker-operations worker-equality lint fix bench bench-eviction bench-placement bench-placement-full bench-tiers bench-worker bench-live bench-drills docs render follow clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -121,6 +121,9 @@ bench-live: $(STAMP) $(PEERS_STAMP) ## this gateway and three routers of others 
 
 bench-drills: $(STAMP) ## a gateway killed, Redis killed, a worker added, a worker drained, under live load (10 min)
 	PYTHONPATH=. $(BIN)/python -m bench.live.drills --json bench-drills.json
+
+bench-keys: $(STAMP) ## whether the time of a key's look-up tells an unknown key from a wrong one (half a minute)
+	PYTHONPATH=. $(BIN)/python bench/key_timing.py --check
 
 bench-tiers: $(STAMP) ## bringing blocks back from host memory and disk, against computing them again
 	PYTHONPATH=. $(BIN)/python bench/tiers.py

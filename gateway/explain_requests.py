@@ -61,7 +61,8 @@ class Explainer:
         adapter = call.model if base != call.model else None
         prompts = self._prompts(base)
         prompt = prompts.build(call.source, Seeding(salt, base, self._tenant.fold, adapter))
-        return explain_call(call, prompts.scaled(prompt), salt, received, applied)
+        told = explain_call(call, prompts.scaled(prompt), salt, received, applied)
+        return told if self._tenant.caveat is None else {**told, "caveat": self._tenant.caveat}
 
     def _base_model(self, model: str) -> str:
         """The model that an adapter belongs to by the configuration, or the model itself."""

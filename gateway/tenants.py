@@ -50,6 +50,13 @@ class Tenant:
     key_digest: bytes = field(default=b"", repr=False)
     salt_key: bytes | None = field(default=None, repr=False)
 
+    @property
+    def caveat(self) -> str | None:
+        """What must be said with hashes of this tenant's prompts that no key was named for; None where they hold."""
+        if self.isolation.kind is not IsolationKind.KEY or self.key_fingerprint:
+            return None
+        return "each key of this tenant has hashes of its own, and these are no key's: name one by its fingerprint"
+
     def may_use(self, model: str) -> bool:
         """Whether this tenant may ask for the model or adapter."""
         return self.models is None or model in self.models
