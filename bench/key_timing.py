@@ -22,7 +22,7 @@ from gateway.tenants import Tenants
 
 LEAST_T = 4.5
 ROUNDS = 3
-"""A look-up that tells something tells it in every round; what a busy machine does, it does in one: the least counts."""
+"""A look-up that tells something tells it in every round, a busy machine in one: the least counts."""
 MOST_APART = 0.05
 KEYS = 1000
 CROPPED = 0.9

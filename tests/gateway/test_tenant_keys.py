@@ -140,6 +140,6 @@ def test_welchs_t_is_what_it_should_be(first: Sequence[float], second: Sequence[
 
 
 def test_the_time_of_a_look_up_does_not_tell_unknown_from_wrong():
-    """The short form of `make bench-keys`: less than a fifth of what twenty additions more would tell, in some round."""
+    """The short form of `make bench-keys`: less than a fifth of what twenty additions would tell, in some round."""
     rounds = (measure(1500) for _ in range(6))
     assert any(keys.apart < control.apart / 5 for keys, control in rounds)
