@@ -1,4 +1,4 @@
-"""What may change while the gateway runs: said field by field, so that a new setting needs a restart until it is not."""
+"""What may change while the gateway runs: field by field, so that a new setting needs a restart at first."""
 
 from __future__ import annotations
 

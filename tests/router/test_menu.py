@@ -9,7 +9,7 @@ from router.menu import Menu
 from router.policy import POLICIES
 from router.router import Router
 from router.settings import RouterSettings
-from tests.router.builders import build_fleet, build_prompt
+from tests.router.placement_builders import build_fleet, build_prompt
 
 
 def test_every_built_in_policy_is_on_the_menu():
@@ -57,19 +57,19 @@ def test_a_router_begins_with_a_policy_that_exists():
 
 
 def slack_of(router: Router, fleet: FleetView, policy: str | None) -> float:
-    return router.peek(build_prompt(), fleet, 0.0, policy=policy).slack_seconds
+    return router.peek(build_prompt(("a", 4)), fleet, 0.0, policy=policy).slack_seconds
 
 
 def test_a_router_places_by_the_numbers_of_the_name_that_was_asked_for():
     """And by its own where nothing is asked; what it had learnt stays."""
     router, fleet = Router(RouterSettings(ring_slack_seconds=0.5)), build_fleet(2)
-    router.place(build_prompt(), fleet, 0.0, request_id="a")
+    router.place(build_prompt(("a", 4)), fleet, 0.0, request_id="a")
     own = RouterSettings(policy="homing", ring_slack_seconds=7.0)
     router.configure(RouterSettings(ring_slack_seconds=0.25), {"tenant:acme": own})
     assert slack_of(router, fleet, None) == 0.25
     assert slack_of(router, fleet, "homing") == 0.25
     assert slack_of(router, fleet, "tenant:acme") == 7.0
-    placed = router.place(build_prompt(), fleet, 1.0, request_id="b", policy="tenant:acme")
+    placed = router.place(build_prompt(("a", 4)), fleet, 1.0, request_id="b", policy="tenant:acme")
     assert placed.policy == "tenant:acme"
     assert router.stats().in_flight == 2
     assert router.stats().placed == 2
