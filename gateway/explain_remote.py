@@ -14,13 +14,16 @@ PATIENCE_SECONDS = 30.0
 class RemoteExplainer:
     """Explains request bodies by a running gateway; safe in several threads, each request has its own connection.
 
-    `url` is the admin port's, `http://HOST:PORT`. ValueError for anything else.
+    `url` is the admin port's, `http://HOST:PORT`, `token` what it asks for, if anything. ValueError for anything else.
     """
 
-    def __init__(self, url: str, tenant: str | None = None) -> None:
+    def __init__(self, url: str, tenant: str | None = None, token: str | None = None) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
             raise ValueError(f"{url!r} is not the address of an admin port; it looks like http://127.0.0.1:9090")
+        self._headers = {"content-type": "application/json"}
+        if token:
+            self._headers["authorization"] = f"Bearer {token}"
         self._connection = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self._host, self._port = parts.hostname, parts.port
         self._path = parts.path.rstrip("/") + "/explain" + (f"?tenant={quote(tenant, safe='')}" if tenant else "")
@@ -43,7 +46,7 @@ class RemoteExplainer:
     def _ask(self, body: bytes) -> tuple[int, bytes]:
         connection = self._connection(self._host, self._port, timeout=PATIENCE_SECONDS)
         try:
-            connection.request("POST", self._path, body, {"content-type": "application/json"})
+            connection.request("POST", self._path, body, self._headers)
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:

@@ -31,7 +31,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jsonl", action="store_true", help="read requests from standard input, one a line")
     parser.add_argument("--config", type=Path, metavar="FILE", help="take tokenizers, fold rules and salts from here")
     parser.add_argument(
-        "--gateway", metavar="URL", help="ask a running gateway's admin port, which also tells the placement and why"
+        "--gateway",
+        metavar="URL",
+        help="ask a running gateway's admin port (its token in HOMING_ADMIN_TOKEN), which also tells the placement",
     )
     parser.add_argument(
         "--rewrite",
@@ -59,10 +61,11 @@ def run(arguments: argparse.Namespace) -> int:
 def _asked(arguments: argparse.Namespace) -> Callable[[bytes], Told]:
     if arguments.config is not None or arguments.rewrite:
         raise CommandError(
-            "give either --gateway, or --config and --rewrite", then="homing explain --help", code=MISUSE
+            "give --gateway or --config (with which --rewrite goes)", then="homing explain --help", code=MISUSE
         )
     try:
-        return RemoteExplainer(arguments.gateway, arguments.tenant).explain
+        token = os.environ.get("HOMING_ADMIN_TOKEN")
+        return RemoteExplainer(arguments.gateway, arguments.tenant, token).explain
     except ValueError as error:
         raise CommandError(str(error), then="homing explain --help", code=MISUSE) from None
 

@@ -7,7 +7,10 @@ import json
 import socket
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
+from gateway.admin_guard import admin_guard
 from gateway.cli import main
 from gateway.explain_remote import RemoteExplainer
 from tests.gateway.test_app import CHAT, running_with_worker
@@ -92,3 +95,20 @@ async def test_sampled_decisions_are_logged_without_text(tmp_path):
     assert (decision["tenant"], decision["attempt"], decision["reason"]) == ("acme", 1, "home")
     assert decision["candidates"][0]["worker"] == decision["worker"] == request["backend"]
     assert "question" not in json.dumps(decision)
+
+
+async def test_the_ports_token_comes_from_the_environment(capsys, monkeypatch):
+    """Without it the port's refusal is told; it never stands on a command line, where others can see it."""
+    token = "0123456789abcdef" * 2
+
+    async def explain(_request):
+        return web.json_response({"placement": {}})
+
+    app = web.Application(middlewares=[admin_guard(token)])
+    app.router.add_post("/explain", explain)
+    async with TestServer(app) as server:
+        words = ["explain", json.dumps(CHAT), "--gateway", str(server.make_url("/")).rstrip("/")]
+        assert await asyncio.to_thread(main, words) == 1
+        assert "admin_token" in capsys.readouterr().err
+        monkeypatch.setenv("HOMING_ADMIN_TOKEN", token)
+        assert await asyncio.to_thread(main, words) == 0

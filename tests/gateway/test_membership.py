@@ -143,8 +143,8 @@ async def test_every_worker_of_a_list_is_expected_before_any_joins():
     """What joining costs is paid one by one, with others' turns in between."""
     expected, fleet = [], build_fleet("w1")
     membership = Membership(fleet, ("m",), {}, lambda name, weight: expected.append((name, weight, len(fleet.workers))))
-    await membership.add(body_of({"url": "http://h:1", "weight": 2}, {"url": "http://h:2"}))
-    assert expected == [("h:1", 2, 1), ("h:2", 1, 1)]
+    await membership.add(body_of({"url": "http://127.0.0.2:1", "weight": 2}, {"url": "http://127.0.0.2:2"}))
+    assert expected == [("127.0.0.2:1", 2, 1), ("127.0.0.2:2", 1, 1)]
     assert len(fleet.workers) == 3
 
 
