@@ -22,7 +22,7 @@ class Faults(Section, frozen=True):
         Share,
         Meta(
             description="Most retries as a share of the requests of the last 10 s (at least 3), where no worker is "
-            "known to be well; a retry at one that is well costs nothing of it."
+            "known to be well; one that is well is asked in any case."
         ),
     ] = 0.2
     ejection_seconds: Annotated[

@@ -52,7 +52,12 @@ async def relay(
     nothing for `stalled_seconds` is given up.
     """
     head = connection.answered_head
-    streams = head.status == 200 and (head.field(b"content-type") or b"").startswith(b"text/event-stream")
+    kind_of_content = head.field(b"content-type") or b""
+    streams = head.status == 200 and kind_of_content.startswith(b"text/event-stream")
+    if head.status < _REFUSED and kind_of_content and not streams and b"json" not in kind_of_content.lower():
+        # A page of some proxy or of another program altogether: never an answer of a model.
+        connection.fail(Cause.MALFORMED, "it is neither JSON nor events")
+        raise UpstreamFailed("The model server answered with something else than JSON or events.")
     if head.status >= _REFUSED or (answer.head_sent and not streams):
         kind: Callable[[Connection, ClientAnswer, Bill, bool], Passage] = RefusalPassage
     else:

@@ -108,7 +108,7 @@ class Retries:
         task.add_done_callback(self._looking.discard)
 
     def another(self, job: Job, worker: Worker) -> bool:
-        """Whether the request may go on to a worker other than this: one that is well costs nothing of the budget."""
+        """Whether the request may go on to a worker other than this: one that is well is asked in any case."""
         job.excluded.add(worker.name)
         others = [
             view.name
@@ -120,6 +120,7 @@ class Retries:
         unwell = {name for name in others if self._fleet.worker(name).standing.unsettled}
         if len(unwell) < len(others):
             job.excluded |= unwell
+            self._budget.made(self._clock())
             return True
         if self._budget.grant(self._clock()):
             return True

@@ -15,8 +15,8 @@ MOST_BACK_OFF_SECONDS: Final = 0.25
 class RetryBudget:
     """Counts requests and retries by the second; monotonic seconds are arguments, and never go back.
 
-    Within any window of `WINDOW_SECONDS` whole seconds, retries that were granted are at most `share` of the requests,
-    or `LEAST_RETRIES`.
+    Within any window of `WINDOW_SECONDS` whole seconds, a retry is granted while those before it are fewer than `share`
+    of the requests, or than `LEAST_RETRIES`. One that is sure to be answered is made without asking, and counts.
     """
 
     __slots__ = ("_requests", "_retries", "_second", "_share")
@@ -36,14 +36,18 @@ class RetryBudget:
 
     def grant(self, now: float) -> bool:
         """Whether one more retry may be made; it counts from here."""
-        second = int(now)
-        if second != self._second:
-            self._turn(second)
-        most = max(LEAST_RETRIES, int(self._share * sum(self._requests)))
-        if sum(self._retries) >= most:
+        if int(now) != self._second:
+            self._turn(int(now))
+        if sum(self._retries) >= max(LEAST_RETRIES, int(self._share * sum(self._requests))):
             return False
-        self._retries[second % WINDOW_SECONDS] += 1
+        self.made(now)
         return True
+
+    def made(self, now: float) -> None:
+        """A retry was made."""
+        if int(now) != self._second:
+            self._turn(int(now))
+        self._retries[int(now) % WINDOW_SECONDS] += 1
 
     def _turn(self, second: int) -> None:
         """Forget the seconds that have left the window."""

@@ -87,9 +87,7 @@ class Exchange:
 
     def reset(self) -> None:
         """Break the connection hard."""
-        raw = self.writer.get_extra_info("socket")
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.writer.transport.abort()
+        reset(self.writer)
 
     def close(self) -> None:
         self.writer.close()
@@ -99,6 +97,13 @@ class Exchange:
         with suppress(ConnectionError):
             await self.reader.read()
         self.client_gone_at = time.monotonic()
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Break a connection hard."""
+    raw = writer.get_extra_info("socket")
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
 
 
 Script = Callable[[Exchange], Awaitable[None]]
@@ -180,7 +185,22 @@ class ScriptedWorker:
     cache_fields: tuple[str, ...] = CACHE_FIELDS
     healthy: bool = True
     waiting: int = 0
+    listener: asyncio.Server | None = None
+    writers: set[asyncio.StreamWriter] = field(default_factory=set)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def die(self) -> None:
+        """As a process that crashes: nobody listens any more, and every connection is reset."""
+        assert self.listener is not None
+        self.listener.close()
+        for writer in tuple(self.writers):
+            reset(writer)
+
+    async def live_again(self) -> None:
+        """Listen at the same place."""
+        self.listener = await asyncio.start_server(
+            self.serve, "127.0.0.1", self.port, limit=2**20, backlog=1024, reuse_address=True
+        )
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -188,6 +208,7 @@ class ScriptedWorker:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        self.writers.add(writer)
         try:
             with suppress(ConnectionError, asyncio.IncompleteReadError, TimeoutError, asyncio.CancelledError):
                 while not writer.is_closing():
@@ -196,6 +217,7 @@ class ScriptedWorker:
                     await self._one(reader, writer, number, head)
         finally:
             self._tasks.discard(task)
+            self.writers.discard(writer)
             writer.close()
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int, head: bytes) -> None:
@@ -249,10 +271,11 @@ async def scripted_worker(script: Script = ordinary, **more: Any) -> AsyncIterat
     worker = ScriptedWorker(script, **more)
     server = await asyncio.start_server(worker.serve, "127.0.0.1", 0, limit=2**20, backlog=1024)
     worker.port = server.sockets[0].getsockname()[1]
+    worker.listener = server
     try:
         yield worker
     finally:
-        server.close()
+        worker.listener.close()
         worker.stop()
 
 

@@ -44,6 +44,16 @@ def test_when_everything_fails_a_request_costs_a_fifth_more() -> None:
     assert tries / 400 <= 1.2
 
 
+def test_retries_that_are_made_in_any_case_count() -> None:
+    """What a well worker takes is not there for others any more."""
+    budget = RetryBudget(0.2)
+    for _ in range(40):
+        budget.request(5.0)
+    for _ in range(7):
+        budget.made(6.0)
+    assert [budget.grant(7.0) for _ in range(3)] == [True, False, False]
+
+
 def test_a_quiet_gateway_may_retry() -> None:
     """A fifth of one request is none."""
     budget = RetryBudget(0.2)
