@@ -112,6 +112,7 @@ class DataServer:
         if not await self._ended(grace_seconds):
             self._upstream.close()
             await self._ended(LAST_WORDS_SECONDS)
+        self._http.pre_shutdown()  # lets go of kept connections at once; `shutdown` would wait for them
         await self._http.shutdown(LAST_WORDS_SECONDS)
         self._upstream.close()
 

@@ -424,3 +424,16 @@ async def test_answers_given_while_draining_send_their_clients_away() -> None:
         assert (await client.answer()).fields["connection"] == "close"
         with suppress(ConnectionError):
             assert await client.closed()
+
+
+async def test_a_kept_connection_holds_up_no_exit() -> None:
+    """Row D1: with nothing to answer it is closed at once, not when a time is up."""
+    async with one_worker() as (running, _):
+        client = await running.connect()
+        await client.send(build_request())
+        await client.answer()
+        started = time.monotonic()
+        await running.gateway.drain()
+        assert time.monotonic() - started < 1.5
+        with suppress(ConnectionError):
+            assert await client.closed()
