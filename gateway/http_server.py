@@ -12,11 +12,12 @@ from aiohttp import web
 from aiohttp.http import HttpRequestParser, RawRequestMessage
 from aiohttp.http_exceptions import LineTooLong
 from aiohttp.http_parser import HttpRequestParserPy
-from aiohttp.web import BaseRequest, RequestHandler, RequestPayloadError, Response, Server, StreamResponse
+from aiohttp.web import BaseRequest, RequestHandler, RequestPayloadError, Server, StreamResponse
 
-from gateway.client_answer import last_words
+from gateway.client_answer import already_sent, last_words
 from gateway.connections import Bounds, Connections
 from gateway.errors import GatewayError, HeadTooLarge, InvalidRequest, RequestTimeout, TooManyConnections
+from gateway.http_loop import RequestLoop
 
 MOST_HEADER_FIELDS: Final = 100
 MOST_FIELD_BYTES: Final = 8190
@@ -49,7 +50,7 @@ class QuietLogger(logging.Logger):
         log.debug("http fault: %s", kind)
 
 
-class Handler(RequestHandler):
+class Handler(RequestLoop):
     """aiohttp's connection handler: bounded heads and pipelines, generic answers to what it could not parse."""
 
     __slots__ = ("_at_rest", "_head_bytes", "_server")
@@ -140,7 +141,7 @@ class Handler(RequestHandler):
     def handle_error(
         self, request: BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> StreamResponse:
-        """A fixed text in the OpenAI shape; aiohttp's own repeats bytes of the request."""
+        """A fixed text in the OpenAI shape; aiohttp's own repeats bytes of the request, and names its version."""
         del message
         if request.writer.output_size > 0:
             raise ConnectionError("an answer is on its way already")
@@ -149,9 +150,9 @@ class Handler(RequestHandler):
             error = HeadTooLarge("The request line, or a header field, is too long.")
         elif status >= web.HTTPInternalServerError.status_code:
             error = GatewayError("The gateway failed; the operator's log says why.")
-        response = Response(status=error.status, body=error.openai_body(), content_type="application/json")
-        response.force_close()
-        return response
+        if self.transport is not None:
+            self.transport.write(last_words(error))
+        return already_sent(keep_alive=False)
 
     def _pause_reading_for_buffer(self) -> None:
         super()._pause_reading_for_buffer()

@@ -5,10 +5,14 @@ from __future__ import annotations
 import hmac
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
 SALT_LABEL = b"homing-salt/v1"
+SALTS_KEPT = 4096
+"""Salts that are remembered: a trust group asks again and again."""
+
 LEAST_SALT_SECRET_BYTES = 32
 LEAST_DISTINCT_BYTES = 8
 EXAMPLE_MARKS = (b"example", b"changeme", b"change-me", b"change_me", b"replace-me", b"insecure", b"xxxxxxxx")
@@ -46,6 +50,7 @@ def check_salt_secret(secret: bytes) -> None:
         raise SecretError("the secret is not random: it repeats itself or comes from an example")
 
 
+@lru_cache(SALTS_KEPT)
 def derive_salt(secret: bytes, *, group: str, model: str, sub: bytes = b"") -> str:
     """The cache salt of a trust group for a model: 43 characters of `A-Za-z0-9_-`.
 
