@@ -78,6 +78,12 @@ class PrefixMemo:
             self._touch(found)
             return found
 
+    def touch(self, keys: Sequence[bytes]) -> None:
+        """The nodes of these keys, such as are remembered, were used again."""
+        with self._lock:
+            for key in keys:
+                self._touch(self._nodes.get(key))
+
     def keep(self, leaf: Node) -> None:
         """Remember `leaf` and its ancestors; what was not used for longest goes when the bound is passed."""
         with self._lock:

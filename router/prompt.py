@@ -134,7 +134,7 @@ class PromptBuilder:
         now: float | None = None,
     ) -> Asked:
         """What `known` and `start` go by; costs a hash of the text, 50 µs a megabyte."""
-        minute = now and now // CLOCK_SECONDS * CLOCK_SECONDS if self._uses_clock else None
+        minute = now // CLOCK_SECONDS * CLOCK_SECONDS if self._uses_clock and now is not None else None
         parent, digest = seed(salt=salt, model=model, adapter=adapter), source_digest(source)
         identity = None if digest is None else (digest, parent, rules, minute)
         return Asked(source, salt, model, adapter, rules, minute, parent, identity)
@@ -144,8 +144,7 @@ class PromptBuilder:
         seen = None if asked.identity is None else self.seen.find(asked.identity)
         if seen is None:
             return None
-        for key in seen.ends:
-            self.memo.deepest((key,))
+        self.memo.touch(seen.ends)
         return seen.prompt
 
     def start(self, asked: Asked) -> Draft | Prompt:

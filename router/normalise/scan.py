@@ -20,6 +20,11 @@ MAX_VALUES = 64
 MAX_MONTH = 16
 MAX_SEPARATOR = 8
 
+SPARSE_CHARACTERS = 100
+"""Where digits are further apart than this on average, finding each by itself is faster than a search by `re`."""
+
+_DIGIT_MARKS = bytes(byte in b"0123456789" for byte in range(256))
+"""Translates the bytes of a text to 1 for digits and 0 for all others."""
 _WORD = re.compile(rf"{LETTERS}+")
 _MONTHS = MONTHS | {"tháng"}
 _YEAR_LABELS = ("year is ", "year: ")
@@ -80,10 +85,29 @@ def volatile_values(text: str, rules: FoldRules) -> list[Edit]:
 
 def _stops(text: str) -> Iterator[re.Match[str]]:
     """Digits that may belong to a volatile value, and weekdays that are all the clock there is, in order."""
-    stops = (_ASCII if text.isascii() else _ANY).finditer(text)
+    stops = _ascii_stops(text) if text.isascii() else _ANY.finditer(text)
     if "oday is " not in text:
         return stops
     return iter(sorted([*stops, *_TODAY_IS.finditer(text)], key=re.Match.end))
+
+
+def _ascii_stops(text: str) -> Iterator[re.Match[str]]:
+    """`_ASCII.finditer(text)`, at a fifth of its cost where digits are few: prose has hardly any."""
+    marks = text.encode("ascii").translate(_DIGIT_MARKS)
+    if marks.count(1) * SPARSE_CHARACTERS > len(text):
+        return _ASCII.finditer(text)
+    return _matches_at(text, marks)
+
+
+def _matches_at(text: str, marks: bytes) -> Iterator[re.Match[str]]:
+    place = marks.find(1)
+    while place >= 0:
+        match = _ASCII.match(text, place)
+        if match is None:
+            place = marks.find(1, place + 1)
+        else:
+            yield match
+            place = marks.find(1, match.end())
 
 
 def _volatile(text: str, match: re.Match[str], rules: FoldRules) -> list[Edit]:

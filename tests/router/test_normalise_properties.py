@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from router.normalise import DEFAULT, fold_messages
+from router.normalise.scan import _ASCII, _DIGIT_MARKS, _matches_at
 from tests.router.normalise_builders import fold_system, folded_text
 
 PIECES = [
@@ -132,3 +133,20 @@ def test_a_moment_without_a_cue_is_data(one: datetime, other: datetime, shape: s
     """A lease, a deadline, a log line."""
     texts = [f"The lease was signed {moment.strftime(shape)} by both." for moment in (one, other)]
     assert [folded_text(text) for text in texts] == texts
+
+
+SHAPES = st.sampled_from(
+    ["Jan 5", "2025-11-03", "14:05:09", "at 5 pm", "2nd of May", "req-1a2b3c", "v2.1.100", "1730000000", "= 17", "W44"]
+)
+
+
+@given(st.lists(st.one_of(SHAPES, st.text(alphabet="ab hTm:-/.=$#_,\n07", max_size=5)), max_size=20))
+@settings(max_examples=200, deadline=None)
+def test_digits_that_are_found_one_by_one_stop_where_a_search_stops(pieces: list[str]) -> None:
+    """Sparse texts are looked at digit by digit, dense ones by one search: the stops are the same."""
+    text = "".join(pieces)
+    found = list(_matches_at(text, text.encode().translate(_DIGIT_MARKS)))
+    searched = list(_ASCII.finditer(text))
+    assert [(match.span(), match.groupdict()) for match in found] == [
+        (match.span(), match.groupdict()) for match in searched
+    ]
