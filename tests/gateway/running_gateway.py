@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -54,7 +54,7 @@ def build_request(
     *,
     key: str | None = "acme-key",
     body: bytes | None = None,
-    headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | Sequence[tuple[str, str]] = (),
     version: str = "1.1",
     method: str = "POST",
     **fields: Any,
@@ -66,10 +66,10 @@ def build_request(
         body = json.dumps({"model": "m", "messages": MESSAGES, **fields}).encode()
     lines = [f"{method} {path} HTTP/{version}", "host: gateway"]
     lines += [f"authorization: Bearer {key}"] if key else []
-    given = dict(headers or {})
-    if "transfer-encoding" not in given and "content-length" not in given and method == "POST":
-        given["content-length"] = str(len(body))
-    lines += [f"{name}: {value}" for name, value in given.items()]
+    given = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
+    if method == "POST" and not {"transfer-encoding", "content-length"} & {name for name, _ in given}:
+        given.append(("content-length", str(len(body))))
+    lines += [f"{name}: {value}" for name, value in given]
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
 
 
