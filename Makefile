@@ -53,6 +53,9 @@ worker-equality: $(STAMP) ## 500 prompts with shared heads through the real mode
 reloads: $(STAMP) ## 100 configurations while 5,000 requests come: none fails, and a removed tenant is refused within 1 s
 	HOMING_TEST_RELOADS=100 HOMING_TEST_REQUESTS=5000 $(BIN)/python -m pytest -s -n 0 --timeout 600 tests/gateway/test_reload_under_load.py
 
+hostile: $(STAMP) ## 20,000 malformed messages: none smuggled, nobody hangs; and the bars on reading bodies (4 minutes)
+	HOSTILE_MESSAGES=20000 $(BIN)/python -m pytest -s -n 0 -p no:randomly --timeout 600 tests/gateway/hostile
+
 lint: $(STAMP) ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

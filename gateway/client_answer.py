@@ -166,12 +166,17 @@ class ClientAnswer:
 
     def sent(self) -> StreamResponse:
         """What to return to aiohttp."""
-        return cast(StreamResponse, Sent(self.keep_alive))
+        return already_sent(self.keep_alive)
 
     def _connection_line(self) -> bytes:
         if not self.keep_alive:
             return b"connection: close\r\n"
         return b"" if self._http_1_1 else b"connection: keep-alive\r\n"
+
+
+def already_sent(keep_alive: bool) -> StreamResponse:
+    """What tells aiohttp that it has nothing to send itself."""
+    return cast(StreamResponse, Sent(keep_alive))
 
 
 def last_words(error: GatewayError) -> bytes:
