@@ -35,6 +35,7 @@ COMMANDS: tuple[Subcommand, ...] = (
     Subcommand("replay", "gateway.commands.replay", "replay recorded traffic under other policies, workers, caches"),
     Subcommand("keys", "gateway.commands.keys", "mint, hash or revoke an API key"),
     Subcommand("schema", "gateway.commands.schema", "print the JSON Schema of the configuration"),
+    Subcommand("openapi", "gateway.commands.openapi", "print the OpenAPI document of the API"),
     Subcommand("version", "gateway.commands.version", "print what runs here"),
 )
 

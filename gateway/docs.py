@@ -1,4 +1,4 @@
-"""`python -m gateway.docs` writes docs/configuration.md and docs/metrics.md from the tables in the code."""
+"""`python -m gateway.docs` writes docs/configuration.md, metrics.md and openapi.json from the tables in the code."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from msgspec import inspect
 
 from gateway.errors import TABLE
 from gateway.metrics import METRICS, PREFIX
+from gateway.openapi import openapi_text
 from gateway.settings import Config
 from router.normalise import RULES, fold_rules
 from router.policy import POLICIES
@@ -112,9 +113,10 @@ def markdown_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> st
 
 
 def write_docs(folder: Path) -> None:
-    """Write both pages into `folder`."""
+    """Write the pages and the OpenAPI document into `folder`."""
     (folder / "configuration.md").write_text(configuration_page(), encoding="utf-8")
     (folder / "metrics.md").write_text(metrics_page(), encoding="utf-8")
+    (folder / "openapi.json").write_text(openapi_text(), encoding="utf-8")
 
 
 def _settings(kind: inspect.Type, prefix: str) -> Iterator[Setting]:

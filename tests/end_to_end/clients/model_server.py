@@ -92,8 +92,8 @@ def _whole(path: str, body: dict[str, Any]) -> bytes:
         return EMBEDDINGS
     if path.endswith("count_tokens"):
         return b'{"input_tokens":18}'
-    if path == "/tokenize":
-        return b'{"count":3,"max_model_len":4096,"tokens":[1,2,3],"token_strs":null}'
+    if path in ("/tokenize", "/detokenize"):
+        return b'{"count":3,"max_model_len":4096,"tokens":[1,2,3],"token_strs":null,"prompt":"abc"}'
     maker = {"/v1/responses": _response, "/v1/messages": _message}.get(path, _chat)
     return json.dumps(maker(body)).encode()
 
