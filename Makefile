@@ -15,7 +15,7 @@ NGINX_LUA := nginx nginx-common libnginx-mod-http-lua libnginx-mod-http-ndk libl
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: bench-keys reloads bench-agreement bench-events bench-overhead bench-scale faults isolation soak help demo test worker-operations worker-equality lint fix bench bench-eviction bench-placement bench-placement-full bench-tiers bench-worker bench-live bench-drills docs render follow clean
+.PHONY: api-fuzz bench-keys reloads bench-agreement bench-events bench-overhead bench-scale faults isolation soak help demo test worker-operations worker-equality lint fix bench bench-eviction bench-placement bench-placement-full bench-tiers bench-worker bench-live bench-drills docs render follow clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -56,6 +56,9 @@ reloads: $(STAMP) ## 100 configurations while 5,000 requests come: none fails, a
 hostile: $(STAMP) ## 20,000 malformed messages: none smuggled, nobody hangs; and the bars on reading bodies (4 minutes)
 	HOSTILE_MESSAGES=20000 $(BIN)/python -m pytest -s -n 0 -p no:randomly --timeout 600 tests/gateway/hostile
 
+api-fuzz: $(STAMP) ## schemathesis over the OpenAPI document with 300 examples a case instead of 4 (10 min)
+	HOMING_TEST_EXAMPLES=300 $(BIN)/python -m pytest -n 2 --timeout 900 tests/end_to_end/clients/test_schemathesis.py
+
 lint: $(STAMP) ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -66,7 +69,7 @@ fix: $(STAMP) ## what ruff can mend by itself
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(STAMP) ## write docs/configuration.md, docs/metrics.md, docs/TRUST.md and the options in docs/worker.md from the code
+docs: $(STAMP) ## write docs/configuration.md, docs/metrics.md, docs/openapi.json, docs/TRUST.md and the options in docs/worker.md from the code
 	$(BIN)/python -m gateway.docs
 	$(BIN)/python -m backends.arguments.document docs/worker.md
 	$(BIN)/python -m tests.faults.ledger

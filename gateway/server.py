@@ -24,13 +24,13 @@ from gateway.dialects.table import dialect_of
 from gateway.errors import GatewayError, MethodNotAllowed, ModelNotFound, UnknownPath, UnsupportedVersion
 from gateway.fleet import Fleet
 from gateway.http_server import Handler, HttpServer
+from gateway.openapi import MODELS_PATH
 from gateway.proxy import Proxy
 from gateway.request_fields import refuse_doubtful, switches_protocol
 from gateway.timeout_settings import Limits, Timeouts
 from gateway.upstream import Upstream
 from gateway.wire import Endpoint
 
-MODELS_PATH: Final = "/v1/models"
 BACKLOG: Final = 4096
 LAST_WORDS_SECONDS: Final = 2.0
 """For the error events of streams that the grace was too short for."""
