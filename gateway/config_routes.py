@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from gateway.config_view import config_digest, shown_config
+from gateway.config_view import config_digest, moment, shown_config
 from gateway.reload import Reloader
 from gateway.secrets import fingerprint
 
@@ -35,8 +34,8 @@ class ConfigRoutes:
         body = {
             "digest": config_digest(reloader.config),
             "file": str(reloader.source.path) if reloader.source is not None else None,
-            "loaded_at": _moment(reloader.loaded_at),
-            "refused": None if refusal is None else {"at": _moment(refusal.at), "reasons": list(refusal.reasons)},
+            "loaded_at": moment(reloader.loaded_at),
+            "refused": None if refusal is None else {"at": moment(refusal.at), "reasons": list(refusal.reasons)},
             "reloads": reloader.counts,
             "keys": self._keys(),
             "settings": shown_config(reloader.config),
@@ -49,14 +48,10 @@ class ConfigRoutes:
             tenant: [
                 {
                     "fingerprint": fingerprint(digest),
-                    "expires": _moment(secrets.expiries[digest]) if digest in secrets.expiries else None,
+                    "expires": moment(secrets.expiries[digest]) if digest in secrets.expiries else None,
                     "revoked": digest in secrets.revoked,
                 }
                 for digest in digests
             ]
             for tenant, digests in secrets.digests.items()
         }
-
-
-def _moment(unix_seconds: float) -> str:
-    return datetime.fromtimestamp(unix_seconds, UTC).isoformat(timespec="seconds")

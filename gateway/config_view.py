@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 
+from gateway.config_checks import Secrets
 from gateway.settings import Config
 
 _DIGEST = re.compile(r"sha256:([0-9a-fA-F]{12})[0-9a-fA-F]{52}")
@@ -24,6 +27,21 @@ def config_digest(config: Config) -> str:
 def shown_config(config: Config) -> dict[str, Any]:
     """The settings as plain data; of a key's digest only the fingerprint that logs have."""
     return dict(_redacted(msgspec.to_builtins(config)))
+
+
+def ending_keys(secrets: Secrets, before: float) -> list[tuple[str, bytes, float]]:
+    """Tenant, digest and end of the keys that end before a time (Unix seconds) or have ended, revoked ones left out."""
+    return [
+        (tenant, digest, secrets.expiries[digest])
+        for tenant, digests in secrets.digests.items()
+        for digest in digests
+        if digest not in secrets.revoked and secrets.expiries.get(digest, math.inf) < before
+    ]
+
+
+def moment(unix_seconds: float) -> str:
+    """ISO 8601 in UTC, to the second."""
+    return datetime.fromtimestamp(unix_seconds, UTC).isoformat(timespec="seconds")
 
 
 def _redacted(data: Any) -> Any:

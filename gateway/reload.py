@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 from gateway.config_checks import Secrets
 from gateway.config_files import Rest, Stamp, merged, referenced_files, stamp_of
 from gateway.config_source import ConfigError, Path
-from gateway.config_view import config_digest
+from gateway.config_view import config_digest, ending_keys, moment
 from gateway.keys import read_revoked
 from gateway.metrics import Metrics
 from gateway.reload_rules import needs_restart, secrets_need_restart
-from gateway.secrets import SecretError
+from gateway.secrets import SecretError, fingerprint
 from gateway.settings import Config
 
 LOOK_SECONDS: Final = 0.25
@@ -26,6 +26,9 @@ LOOK_SECONDS: Final = 0.25
 
 RETRY_SECONDS: Final = 10.0
 """A configuration that was refused is read again this often: what it lacked may be there now."""
+
+SOON_SECONDS: Final = 14 * 86_400.0
+"""Keys that end within it are told of in the log, at start and with each configuration."""
 
 APPLIED, REFUSED, UNCHANGED = "applied", "refused", "unchanged"
 
@@ -97,6 +100,7 @@ class Reloader:
         self._asked.set()
 
     async def __aenter__(self) -> Reloader:
+        self._say_which_keys_end()
         if self.source is not None:
             self._task = asyncio.create_task(self._watch(), name="watch the configuration")
         return self
@@ -162,6 +166,7 @@ class Reloader:
         self.config, self.secrets, self.loaded_at = config, secrets, self._clock()
         self._succeeded()
         log.info("configuration taken", extra={"fields": {"digest": config_digest(config)}})
+        self._say_which_keys_end()
         return self._counted(APPLIED)
 
     def _apply(self, config: Config, secrets: Secrets) -> None:
@@ -207,6 +212,13 @@ class Reloader:
         self.counts[result] += 1
         self._metrics.config_reloads_total.labels(result).inc()
         return result
+
+    def _say_which_keys_end(self) -> None:
+        """A key that ends on a Sunday should be news before."""
+        for tenant, digest, expires_at in ending_keys(self.secrets, self._clock() + SOON_SECONDS):
+            ended = expires_at <= self._clock()
+            told = {"tenant": tenant, "key_fp": fingerprint(digest), "expires": moment(expires_at)}
+            log.warning("key has expired" if ended else "key expires soon", extra={"fields": told})
 
     def _look(self) -> Stamp:
         return () if self.source is None else stamp_of((self.source.path, *referenced_files(self.config)))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -117,3 +119,21 @@ async def test_the_page_shows_no_secret(path, tmp_path):
             {"fingerprint": fingerprint(key_digest("other")), "expires": "2200-01-01T00:00:00+00:00", "revoked": False},
         ]
         assert page["file"] == str(path)
+
+
+async def test_a_key_that_ends_soon_is_told_of(path, caplog):
+    """At start and with each configuration: by tenant, fingerprint and time, and not when it was revoked anyway."""
+    day = 86_400
+    soon, ended, later = (
+        (datetime.now(UTC) + timedelta(seconds=after)).isoformat() for after in (3 * day, -day, 100 * day)
+    )
+    keys = [f"{key_line(name)} expires={end}" for name, end in (("soon", soon), ("ended", ended), ("later", later))]
+    replace_data(path, build_data(8001, tenants={"acme": {"keys": keys}}))
+    caplog.set_level(logging.WARNING, "homing.reload")
+    async with gateway_from(path):
+        told = [(each.getMessage(), each.fields["tenant"], each.fields["key_fp"]) for each in caplog.records
+                if each.name == "homing.reload"]  # fmt: skip
+        assert told == [
+            ("key expires soon", "acme", fingerprint(key_digest("soon"))),
+            ("key has expired", "acme", fingerprint(key_digest("ended"))),
+        ]
