@@ -46,6 +46,7 @@ class FairQueue(Generic[Kind]):
     def __init__(self) -> None:
         self._line: list[tuple[float, int, Kind]] = []
         self._finish: dict[str, float] = {}
+        self._served: dict[str, float] = {}
         self._present = 0.0
         self._joined = 0
 
@@ -59,6 +60,7 @@ class FairQueue(Generic[Kind]):
         """Take a place behind what one's own tenant has in the line."""
         if not self._line:  # nobody waited: the past counts no more
             self._finish.clear()
+            self._served.clear()
             self._present = 0.0
         self._joined += 1
         ticket.number = self._joined
@@ -80,6 +82,7 @@ class FairQueue(Generic[Kind]):
             passed.overtaken += 1
         ticket = self._line.pop(place)[2]
         self._present = max(self._present, ticket.start)
+        self._served[ticket.tenant] = ticket.finish
         return ticket
 
     def leave(self, ticket: Kind) -> bool:
@@ -89,7 +92,7 @@ class FairQueue(Generic[Kind]):
             return False
         del self._line[place]
         own = (each.finish for each in self if each.tenant == ticket.tenant)
-        self._finish[ticket.tenant] = max(own, default=self._present)
+        self._finish[ticket.tenant] = max(own, default=self._served.get(ticket.tenant, self._present))
         return True
 
     @property
