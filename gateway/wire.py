@@ -7,7 +7,7 @@ be added, the top level is taken apart as raw bytes and put together again, so e
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from typing import Final
 
 import msgspec
@@ -97,6 +97,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None = None
     session: str | None = None
     partition: str | None = None
+    names: Set[str] | None = None
+    """The top level's fields, as they were sent; None where nobody has looked."""
 
     @property
     def raw(self) -> dict[str, msgspec.Raw]:
@@ -130,6 +132,7 @@ class Usage(msgspec.Struct, frozen=True):
 _RAW: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encode: Final = msgspec.json.Encoder().encode
 _NULL: Final = msgspec.Raw(b"null")
+_USAGE_ASKED: Final = {"include_usage": True}
 
 
 def parse_call(endpoint: Endpoint, body: bytes) -> Call:
@@ -150,6 +153,7 @@ def parse_call(endpoint: Endpoint, body: bytes) -> Call:
         session=hint(fields, "prompt_cache_key") or hint(fields, "session_id"),
         partition=optional(optional(fields, "vllm_xargs", dict) or {}, PARTITION, str),
         body=body,
+        names=fields.keys(),
     )
 
 
@@ -176,6 +180,12 @@ def forward_body(
     bound = None if call.max_tokens is not None else output_bound(call.endpoint, most_output_tokens)
     if salted and asked and placed and bound is None:
         return call.body
+    added: dict[str, Json] = {} if salted else {"cache_salt": salt}
+    if not asked:
+        added["stream_options"] = _USAGE_ASKED
+    only_adds = placed and bound is None and (salted or salt is not None)
+    if only_adds and call.names is not None and call.names.isdisjoint(added):
+        return _with_fields(call.body, added)
     fields = call.raw
     if not salted:
         _put(fields, "cache_salt", salt)
@@ -190,6 +200,12 @@ def forward_body(
     if bound is not None:
         _put(fields, OUTPUT_FIELDS[call.endpoint], bound)
     return _encode(fields)
+
+
+def _with_fields(body: bytes, added: Mapping[str, Json]) -> bytes:
+    """An object's text with fields that it has none of at its end: one copy, where taking it apart reads it again."""
+    end = body.rindex(b"}")
+    return b"".join((memoryview(body)[:end], b",", _encode(added)[1:], body[end + 1 :]))
 
 
 def output_bound(endpoint: Endpoint, most_output_tokens: int | None) -> int | None:
