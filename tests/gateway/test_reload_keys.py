@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from gateway.cli import main
 from gateway.reload import APPLIED, REFUSED
 from gateway.secrets import fingerprint, key_digest
 from tests.gateway.builders import SALT_SECRET, key_line
@@ -23,6 +26,7 @@ from tests.gateway.reloading import (
     status_with,
 )
 from tests.gateway.scripted_worker import scripted_worker, until
+from tests.gateway.test_probes import free_port
 
 
 @pytest.fixture
@@ -137,3 +141,21 @@ async def test_a_key_that_ends_soon_is_told_of(path, caplog):
             ("key expires soon", "acme", fingerprint(key_digest("soon"))),
             ("key has expired", "acme", fingerprint(key_digest("ended"))),
         ]
+
+
+async def test_a_revoked_key_is_refused_by_every_gateway_while_redis_is_away(path, tmp_path):
+    """G4: within 5 s of `homing keys revoke`, whatever else is wrong."""
+    revoked = tmp_path / "revoked"
+    revoked.touch()
+    redis = {"url": f"redis://127.0.0.1:{free_port()}", "start_seconds": 0.1}
+    async with scripted_worker() as worker, AsyncExitStack() as stack:
+        data = build_data(worker.port, tenants=TWO_TENANTS, revoked_keys=f"file:{revoked}", redis=redis)
+        replace_data(path, data)
+        gateways = [await stack.enter_async_context(gateway_from(path)) for _ in range(3)]
+        assert [await status_with(each, "acme-key") for each in gateways] == [200] * 3
+        command = ["keys", "revoke", fingerprint(key_digest("acme-key")), "--config", str(path)]
+        assert await asyncio.to_thread(main, command) == 0
+        async with asyncio.timeout(5):
+            while 200 in [await status_with(each, "acme-key") for each in gateways]:
+                await asyncio.sleep(0.05)
+        assert [await status_with(each, "globex-key") for each in gateways] == [200] * 3
