@@ -40,7 +40,7 @@ class Recovery:
         now = self._clock()
         worker.standing.returns(now)
         steady = sum(other.state is State.READY and other.slow_start is None for other in others)
-        if worker.joined and self._slow_start_seconds and steady * 2 > len(others):
+        if worker.joined and self._slow_start_seconds and steady * 4 >= 3 * len(others):
             worker.slow_start = partial(self._grown, now)
         self.limited.add(worker)
 

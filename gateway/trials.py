@@ -62,11 +62,11 @@ class Trials:
         return good
 
     def hangs(self, worker: Worker) -> bool:
-        """Whether nothing has come of what it was asked for as long as a probe may take: with a silent probe, it hangs.
+        """Whether a second silent probe in a row means that it hangs: nothing has come of what it was asked either.
 
-        A worker at full load misses probes too, but goes on sending.
+        A worker at full load misses probes too, but goes on sending. One silent probe may be our own doing.
         """
-        return worker.in_flight > 0 and self._quiet_seconds(worker) >= self._trial_seconds
+        return worker.silent_probes > 0 and worker.in_flight > 0 and self._quiet_seconds(worker) >= self._trial_seconds
 
     def suspect(self, worker: Worker) -> bool:
         """Whether it takes requests and answers none, though its probes are good and others answer."""

@@ -188,10 +188,9 @@ async def test_a_worker_that_hangs_behind_good_probes_is_out_after_the_first_wav
         # A trial that was under way when it healed is given up first.
         for exchange in workers[0].trials:
             exchange.reset()
-        await until(lambda: hung.up)
+        await until(lambda: hung.up, 20.0)
         assert not hung.hung
         assert running.count("trials_total", outcome="good") == 1
-        assert running.count("trials_total", outcome="bad") >= 1
         assert running.count("backend_ejections_total", reason="silent") == 1
 
 

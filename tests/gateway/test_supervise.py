@@ -1,0 +1,89 @@
+"""Background tasks: begun again when a fault ends them, told once, and missed when they stay dead."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from gateway.metrics import Metrics
+from gateway.supervise import DEAD_AFTER_SECONDS, WELL_AFTER_SECONDS, Supervisor
+from tests.gateway.scripted_worker import until
+
+
+class Rig:
+    """A supervisor under a clock of ours."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.metrics = Metrics(CollectorRegistry())
+        self.supervisor = Supervisor(self.metrics, lambda: self.now)
+
+    def restarts(self, task: str) -> float:
+        return self.metrics.registry.get_sample_value("homing_task_restarts_total", {"task": task}) or 0.0
+
+
+async def test_a_task_that_dies_is_begun_again(caplog: pytest.LogCaptureFixture) -> None:
+    """Row D6: counted, told once, without the message, which may quote somebody."""
+    rig, lives = Rig(), []
+
+    async def work() -> None:
+        lives.append(len(lives))
+        if len(lives) < 4:
+            raise ValueError("-".join(("sk", "secret")))
+        await asyncio.Event().wait()
+
+    with caplog.at_level(logging.ERROR):
+        task = rig.supervisor.start("probe", work, name="probe w1")
+        await until(lambda: len(lives) == 4)
+    assert rig.restarts("probe") == 3
+    assert [record.name for record in caplog.records] == ["homing.tasks"]
+    assert "probe w1 died of ValueError" in caplog.text
+    assert "sk-secret" not in caplog.text
+    task.cancel()
+
+
+async def test_a_task_that_keeps_dying_is_dead() -> None:
+    """Each beginning that ends at once is none; one that lasts is."""
+    rig, may_live = Rig(), asyncio.Event()
+
+    async def work() -> None:
+        if not may_live.is_set():
+            raise ValueError
+        await asyncio.Event().wait()
+
+    task = rig.supervisor.start("events", work)
+    await until(lambda: rig.restarts("events") >= 2)
+    assert rig.supervisor.dead() == ()
+    rig.now += DEAD_AFTER_SECONDS
+    await until(lambda: rig.restarts("events") >= 4)
+    assert rig.supervisor.dead() == ("events",)
+    may_live.set()
+    await until(lambda: rig.supervisor._begun_at["events"] == rig.now and may_live.is_set())
+    deaths = rig.restarts("events")
+    await asyncio.sleep(0)
+    rig.now += WELL_AFTER_SECONDS
+    await until(lambda: rig.supervisor.dead() == () or rig.restarts("events") > deaths)
+    task.cancel()
+
+
+async def test_a_task_that_ends_or_is_stopped_is_not_missed() -> None:
+    """Who comes and goes is no fault."""
+    rig, lives = Rig(), []
+
+    async def work() -> None:
+        lives.append(1)
+
+    await rig.supervisor.start("short", work)
+    assert (len(lives), rig.restarts("short"), rig.supervisor.dead(1e9)) == (1, 0.0, ())
+
+    async def fails() -> None:
+        raise ValueError
+
+    task = rig.supervisor.start("failing", fails)
+    await until(lambda: rig.restarts("failing") >= 1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert rig.supervisor.dead(1e9) == ()
