@@ -18,7 +18,7 @@ from gateway.accounting import Accounts, Bill
 from gateway.attempts import Attempts, Job
 from gateway.bodies import BODY_SECONDS, check_declared, read_body
 from gateway.client_answer import ClientAnswer
-from gateway.errors import ContextLengthExceeded, ModelNotFound
+from gateway.errors import ContextLengthExceeded, IsolationUnavailable, ModelNotFound
 from gateway.fleet import Fleet
 from gateway.heartbeats import Heartbeats
 from gateway.limits.core import Admission, Unlimited
@@ -136,6 +136,7 @@ class Proxy:
     async def _prepare(self, request: BaseRequest, tenant: Tenant, call: Call, bill: Bill, shown_id: str) -> Job:
         tenant.check_partition(call.partition)
         salt = tenant.salt(call.model, client_salt=call.cache_salt, user=call.user)
+        self._check_salted(call, salt)
         prompt = await self._prompts.prepare(call.model, call.source, salt=salt, rules=tenant.fold)
         bill.prompt = prompt
         bill.stage("prepare")
@@ -149,8 +150,17 @@ class Proxy:
             fields=forwarded_lines(request, shown_id),
             body=forward_body(call, salt=salt, ask_usage=call.stream, most_output_tokens=tenant.most_output_tokens),
             strip_usage=call.hides_usage,
-            wishes=tenant.wishes,
+            wishes=tenant.wishes if call.caches else None,
             debug=tenant.debug_headers and wants_debug(request),
+        )
+
+    def _check_salted(self, call: Call, salt: str | None) -> None:
+        """Fail closed where workers pass over the salt: tenants would share a cache that they believe is their own."""
+        if salt is None or call.endpoint is not Endpoint.MESSAGES or self._fleet.facts(call.model).salts_messages:
+            return
+        raise IsolationUnavailable(
+            "This model's workers are not known to keep caches apart on /v1/messages (`salts_messages`, for the "
+            "operator); ask by /v1/chat/completions."
         )
 
     def _check_length(self, tenant: Tenant, call: Call, prompt: Prompt) -> None:

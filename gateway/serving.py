@@ -217,6 +217,7 @@ def serving_facts(models: Mapping[str, Model]) -> dict[str, ServingFacts]:
             prefill_tokens_per_second=model.prefill_tokens_per_second,
             prefill_fixed_seconds=model.prefill_fixed_seconds,
             worker_block_tokens=model.worker_block_tokens,
+            salts_messages=model.salts_messages,
         )
         for name, model in models.items()
     }

@@ -102,6 +102,11 @@ class Model(Section, frozen=True):
     max_in_flight: Annotated[
         Count | None, Meta(description="Most requests at one worker at a time; no bound by default.")
     ] = None
+    salts_messages: Annotated[
+        bool,
+        Meta(description="Whether the workers heed `cache_salt` on /v1/messages. vLLM up to 0.32 does not: tenants "
+             "whose caches are kept apart are refused there, lest they share one; `isolation: shared` is not."),
+    ] = False  # fmt: skip
     prefill_tokens_per_second: Annotated[
         Annotated[float, Meta(gt=0)] | None,
         Meta(description="Where learning a worker's prefill speed starts; it is measured from then on."),

@@ -61,7 +61,8 @@ class Backend:
 class ServingFacts:
     """What is known about serving one model, mostly from the configuration; None where nothing was said.
 
-    `routing_block_tokens` is how many of the worker's tokens a routing block was measured to hold.
+    `routing_block_tokens` is how many of the worker's tokens a routing block was measured to hold. `salts_messages`
+    says that its workers heed `cache_salt` on /v1/messages.
     """
 
     max_in_flight: int | None = None
@@ -69,6 +70,7 @@ class ServingFacts:
     prefill_fixed_seconds: float | None = None
     worker_block_tokens: int | None = None
     routing_block_tokens: int | None = None
+    salts_messages: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,6 +214,7 @@ async def running_gateway(
     idle: float = 5.0,
     drain: float = 5.0,
     heartbeat: float | None = None,
+    salts_messages: bool = True,
     body_bytes: int = 32 * 2**20,
     policy: str = "homing",
     probe_seconds: float = 0.5,
@@ -230,7 +231,11 @@ async def running_gateway(
     ]
     config = Config(
         listen=Listen(port=0, admin_port=0),
-        models={"m": Model(backends=Backends(static=static), policy=policy, adapters=["lora"])},
+        models={
+            "m": Model(
+                backends=Backends(static=static), policy=policy, adapters=["lora"], salts_messages=salts_messages
+            )
+        },
         tenants=build_tenants(),
         salt_secrets={"k1": "env:SALT"},
         timeouts=Timeouts(

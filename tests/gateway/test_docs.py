@@ -69,7 +69,7 @@ def test_every_policy_and_fold_rule_is_on_the_page():
 def test_the_pages_are_written_where_asked(tmp_path):
     """For the `make` target."""
     write_docs(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["configuration.md", "metrics.md"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["configuration.md", "metrics.md", "openapi.json"]
 
 
 def test_a_bar_in_a_cell_does_not_end_it():

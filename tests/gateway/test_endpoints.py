@@ -88,6 +88,50 @@ async def test_the_salt_is_the_tenants_and_a_shared_tenants_own_passes(path: str
         assert second == "mine"
 
 
+async def test_messages_are_refused_to_isolated_tenants_where_workers_pass_over_the_salt() -> None:
+    """As vLLM's Messages API does: closed, never open. Who shares a cache anyway may ask, and who chats may too."""
+    async with workers(salts_messages=False) as (running, (worker,)):
+        refused = await ask(running, "/v1/messages")
+        assert (refused.status, refused.error["type"]) == (529, "overloaded_error")
+        assert refused.fields["x-should-retry"] == "false"
+        assert not worker.exchanges
+        assert (await ask(running, "/v1/messages", key="shared-key")).status == 200
+        assert (await ask(running, "/v1/messages", key="shared-key", cache_salt="mine")).status == 529
+        assert (await ask(running, "/v1/responses")).status == 200
+        assert (await ask(running, "/v1/messages/count_tokens")).status == 200
+
+
+async def test_a_prompt_cache_key_gives_affinity_and_never_a_common_cache() -> None:
+    """Case D-04: one worker for each tenant's key, whatever is asked by whichever API; the salt is another matter."""
+    async with workers(4, policy="session") as (running, fleet):
+        for key in ("acme-key", "curious-key"):
+            for text in ("first", "second", "third"):
+                said = [{"role": "user", "content": text}]
+                await ask(running, "/v1/responses", key=key, prompt_cache_key="k1", input=text)
+                await ask(running, "/v1/messages", key=key, prompt_cache_key="k1", messages=said)
+        places = {
+            (exchange.asked["cache_salt"], index) for index, worker in enumerate(fleet) for exchange in worker.exchanges
+        }
+        assert len(places) == len({salt for salt, _ in places}) == 2
+        await ask(running, "/v1/responses", prompt_cache_key="k1", input="first", cache_salt="narrower")
+        salts = {exchange.asked["cache_salt"] for worker in fleet for exchange in worker.exchanges}
+        assert len(salts) == 3
+
+
+async def test_usage_without_details_passes_as_null() -> None:
+    """Case D-12: what the worker does not know is not made up."""
+    said = b'{"choices":[{"index":0}],"usage":{"prompt_tokens":9,"completion_tokens":1,"prompt_tokens_details":null}}'
+
+    async def tells_nothing(exchange: Exchange) -> None:
+        await exchange.send_json(said)
+
+    async with workers(script=tells_nothing) as (running, _):
+        assert (await running.ask()).body == said
+        await until(running.settled)
+        assert running.count("prompt_tokens_total", tenant="acme", model="m") == 9
+        assert running.count("cached_tokens_total", tenant="acme", model="m") == 0
+
+
 @pytest.mark.parametrize(("path", "prompt"), [("/v1/responses", 33), ("/v1/messages", 20), ("/v1/embeddings", 9)])
 async def test_usage_is_counted_in_each_dialect(path: str, prompt: int) -> None:
     """Whole answers."""

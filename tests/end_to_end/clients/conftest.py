@@ -42,7 +42,7 @@ def running(tmp_path_factory: Any) -> Iterator[Running]:
     directory = tmp_path_factory.mktemp("clients")
     with simulated_worker(directory) as worker, model_server() as server:
         config = build_config(directory, {"w0": worker.url})
-        config["models"][MODEL] = {"backends": {"static": [{"name": "v0", "url": server.url}]}}
+        config["models"][MODEL] = {"backends": {"static": [{"name": "v0", "url": server.url}]}, "salts_messages": True}
         config["timeouts"] = {"stream_heartbeat_seconds": 0.15, "drain_delay_seconds": 0.1, "drain_seconds": 5}
         for tenant in config["tenants"].values():
             tenant.pop("models")
