@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from gateway.accounting import Bill
@@ -233,16 +234,19 @@ def _body_for(job: Job, worker: Worker, placement: Placement | None) -> bytes:
 
 def request_head(job: Job, worker: Worker, body_bytes: int) -> bytes:
     """The head of the request to a worker: nothing of the client's own head but what `job.fields` has."""
-    key = f"authorization: Bearer {worker.api_key}\r\n" if worker.api_key else ""
-    accepts = "text/event-stream" if job.call.stream else "application/json"
+    call, address = job.call, worker.backend.address
+    head = _head_begun(worker.base_path + call.endpoint.value, address.netloc, call.stream, worker.api_key)
+    return b"%b%d\r\n%b\r\n" % (head, body_bytes, job.fields)
+
+
+@lru_cache(1024)
+def _head_begun(path: str, netloc: str, streams: bool, api_key: str | None) -> bytes:
+    key = f"authorization: Bearer {api_key}\r\n" if api_key else ""
+    accepts = "text/event-stream" if streams else "application/json"
     return (
-        (
-            f"POST {worker.base_path}{job.call.endpoint.value} HTTP/1.1\r\n"
-            f"host: {worker.backend.address.netloc}\r\n"
-            f"accept: {accepts}\r\n"
-            f"content-type: application/json\r\n"
-            f"content-length: {body_bytes}\r\n{key}"
-        ).encode("latin-1")
-        + job.fields
-        + b"\r\n"
-    )
+        f"POST {path} HTTP/1.1\r\n"
+        f"host: {netloc}\r\n"
+        f"accept: {accepts}\r\n"
+        f"content-type: application/json\r\n"
+        f"{key}content-length: "
+    ).encode("latin-1")

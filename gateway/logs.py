@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, TextIO
 
 import msgspec
@@ -56,16 +57,20 @@ class Lines(logging.Formatter):
         return self._render(record.created, record.levelname.lower(), record.getMessage(), fields)
 
 
-def json_line(at_seconds: float, level: str, event: str, fields: Fields) -> str:
+def json_line(at_seconds: float, level: str, event: str, fields: Fields | RequestLine) -> str:
     """`{"ts": …, "level": …, "event": …, …}`; `at_seconds` is Unix time."""
+    if isinstance(fields, RequestLine):
+        told = msgspec.json.encode(fields).decode()
+        return f'{{"ts":"{_timestamp(at_seconds)}","level":"{level}","event":"{event}",{told[1:]}'
     line = {"ts": _timestamp(at_seconds), "level": level, "event": event, **fields}
     return msgspec.json.encode(line, enc_hook=str).decode()
 
 
-def text_line(at_seconds: float, level: str, event: str, fields: Fields) -> str:
+def text_line(at_seconds: float, level: str, event: str, fields: Fields | RequestLine) -> str:
     """`TIME LEVEL event key=value …`, values with spaces in quotes."""
-    told = "".join(f" {name}={_shown(value)}" for name, value in fields.items() if name != "exception")
-    trace = f"\n{fields['exception']}" if "exception" in fields else ""
+    values: Fields = msgspec.to_builtins(fields) if isinstance(fields, RequestLine) else fields
+    told = "".join(f" {name}={_shown(value)}" for name, value in values.items() if name != "exception")
+    trace = f"\n{values['exception']}" if "exception" in values else ""
     return f"{_timestamp(at_seconds)} {level:<7} {event}{told}{trace}"
 
 
@@ -150,12 +155,16 @@ class RequestLog:
             self._stream.flush()
 
     def _rendered(self, at_seconds: float, level: str, event: str, fields: RequestLine | Fields) -> str:
-        return self._render(at_seconds, level, event, msgspec.to_builtins(fields))
+        return self._render(at_seconds, level, event, fields)
 
 
 def _timestamp(at_seconds: float) -> str:
-    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at_seconds))
-    return f"{whole}.{int(at_seconds % 1 * 1000):03d}Z"
+    return f"{_second(int(at_seconds))}.{int(at_seconds % 1 * 1000):03d}Z"
+
+
+@lru_cache(8)
+def _second(whole_seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole_seconds))
 
 
 def _shown(value: Any) -> str:

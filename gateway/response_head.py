@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gateway.body_framing import ChunkedFraming, Framing, LengthFraming, UntilCloseFraming
 
 HEAD_LIMIT_BYTES: Final = 64 * 1024
 """Longest head, status line included."""
+
+_KEPT_HEADS: Final = 256
+_KEPT_BYTES: Final = 1024
+"""Heads that are remembered, and how long one may be: a worker's repeat themselves, its clock's seconds aside."""
 
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [\t -~\x80-\xff]*)?")
 _FIELD: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\t -~\x80-\xff]*?)[ \t]*")
@@ -34,6 +39,10 @@ class ResponseHead(NamedTuple):
 
 def parse_head(head: bytes) -> ResponseHead:
     """Read a head without its final empty line; raises `MalformedAnswer`."""
+    return _known_head(head) if len(head) <= _KEPT_BYTES else _parsed(head)
+
+
+def _parsed(head: bytes) -> ResponseHead:
     status_line, *lines = head.split(b"\r\n")
     match = _STATUS_LINE.fullmatch(status_line)
     if match is None:
@@ -42,6 +51,9 @@ def parse_head(head: bytes) -> ResponseHead:
     connection = b",".join(value for name, value in fields if name == b"connection").lower()
     persistent = b"close" not in connection if match[1] == b"1" else b"keep-alive" in connection
     return ResponseHead(int(match[2]), fields, persistent)
+
+
+_known_head: Final = lru_cache(_KEPT_HEADS)(_parsed)
 
 
 def framing_of(head: ResponseHead) -> Framing:

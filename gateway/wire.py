@@ -37,6 +37,8 @@ class Endpoint(enum.Enum):
     TOKENIZE = "/tokenize"
     DETOKENIZE = "/detokenize"
 
+    __hash__ = object.__hash__  # an Enum's own is a function in Python, and every request asks several tables
+
 
 _READERS: Final[dict[Endpoint, Callable[[Fields], Asked]]] = {
     Endpoint.CHAT: read_chat,

@@ -92,7 +92,7 @@ class Prewarmer:
         """
         if not self._settings.enabled or not job.tenant.prewarm or job.call.batch:
             return
-        if not self.store.has_room_for(len(job.body)) or carries_media(job.body):
+        if not self.store.has_room_for(len(job.body)) or (_has_parts(job) and carries_media(job.body)):
             return
         kept = KeptPrompt(
             model=job.call.model,
@@ -181,3 +181,8 @@ class Prewarmer:
     def _refresh(self) -> None:
         self._tools.metrics.prewarm_kept_prompts.labels().set(len(self.store))
         self._tools.metrics.prewarm_kept_bytes.labels().set(self.store.size_bytes)
+
+
+def _has_parts(job: Job) -> bool:
+    """Whether some message is made of parts; plain text carries nothing else, and need not be searched."""
+    return any(type(message.get("content")) is list for message in job.call.source.messages or ())
