@@ -197,23 +197,22 @@ async def load(
     return answers
 
 
-async def load_while(client: Client, running: Callable[[], bool], *, at_once: int = 8, **fields: Any) -> list[Answer]:
-    """Requests, so many at a time, for as long as `running` says."""
+async def load_while(
+    client: Client,
+    running: Callable[[], bool],
+    *,
+    at_once: int = 8,
+    fresh: Callable[[], dict[str, Any]] = dict,
+    **fields: Any,
+) -> list[Answer]:
+    """Requests, so many at a time, for as long as `running` says; `fresh` makes more fields for each."""
     answers: list[Answer] = []
 
     async def one_after_another() -> None:
         while running():
-            answers.append(await client.ask(**fields))
+            answers.append(await client.ask(**fields, **fresh()))
 
     await asyncio.gather(*(one_after_another() for _ in range(at_once)))
-    return answers
-
-
-async def during(act: Awaitable[Any], client: Client, **fields: Any) -> list[Answer]:
-    """Load for as long as `act` takes."""
-    acting = asyncio.ensure_future(act)
-    answers = await load_while(client, lambda: not acting.done(), **fields)
-    await acting
     return answers
 
 

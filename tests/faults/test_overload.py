@@ -12,7 +12,7 @@ from tests.faults.client import Answer, Client, failed, load_while, quantile
 from tests.faults.stage import Stage
 
 PLACES = 4
-FIRST_SECONDS = 0.1
+FIRST_SECONDS = 0.25
 CAPACITY = 2 * PLACES / FIRST_SECONDS
 """Requests a second of two workers."""
 
