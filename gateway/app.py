@@ -98,7 +98,7 @@ class Gateway:
         self.gauges = Gauges(self.metrics, self.fleet, self.serving.routers, clock)
         self.probes = Probes(self.fleet, config.probes, clock, self._make_trials(clock), self.tasks)
         self.events = Events(
-            config.models, self.fleet, self.serving, self.metrics, clock, config.probes.timeout_seconds
+            config.models, self.fleet, self.serving, self.metrics, clock, config.probes.timeout_seconds, self.tasks
         )
         self.readiness = Readiness()
         self._watch = LoopWatch(self.metrics, clock, self.tasks)
@@ -112,6 +112,7 @@ class Gateway:
             self.metrics,
             clock,
             replicas=lambda: 1 + (self.sharing.others if self.sharing is not None else 0),
+            supervisor=self.tasks,
         )
         self.prewarmer.pin(self.serving, self.tenants.named, config.tenants)
         self._membership = Membership(
@@ -128,7 +129,7 @@ class Gateway:
         self.server = DataServer(
             self._proxy, self.fleet, self._upstream, timeouts=config.timeouts, limits=config.limits
         )
-        self.reloader = Reloader(config, secrets, source, self.metrics, self.tenants.revoke)
+        self.reloader = Reloader(config, secrets, source, self.metrics, self.tenants.revoke, supervisor=self.tasks)
         self._applier = self._make_applier()
         self.reloader.on_reload(self._apply, self._check)
         self._admin = Admin(
@@ -207,6 +208,7 @@ class Gateway:
             events=self.events,
             membership=self._membership,
             upstream=self._upstream,
+            prewarmer=self.prewarmer,
             proxy=self._proxy,
             metrics=self.metrics,
             request_log=self._request_log,
@@ -224,7 +226,7 @@ class Gateway:
         settings, url = self.config.redis, secrets.redis_url
         if settings is None or url is None:
             return None
-        return Sharing(settings, url, secrets.salt_key, self.fleet, self.metrics, clock)
+        return Sharing(settings, url, secrets.salt_key, self.fleet, self.metrics, clock, self.tasks)
 
     def _others_heard(self) -> int | None:
         return self.sharing.others if self.sharing is not None and self.sharing.joined else None

@@ -19,6 +19,7 @@ from gateway.membership import Membership
 from gateway.metrics import Metrics
 from gateway.model_prompts import load_model_text
 from gateway.policies import tenant_policies
+from gateway.prewarm.prewarmer import Prewarmer
 from gateway.proxy import Proxy
 from gateway.serving import Serving, serving_facts
 from gateway.settings import Config, Model
@@ -82,6 +83,7 @@ class Applier:
     events: Events
     membership: Membership
     upstream: Upstream
+    prewarmer: Prewarmer
     proxy: Proxy
     metrics: Metrics
     request_log: RequestLog | None
@@ -111,11 +113,14 @@ class Applier:
         self.membership.configure(config.models, secrets.worker_keys)
         self._move(moves)
         self.upstream.configure(upstream_timeouts(config))
-        self.proxy.configure(body_limit_bytes=config.limits.body_bytes)
+        self.proxy.configure(
+            body_limit_bytes=config.limits.body_bytes, heartbeat_seconds=config.timeouts.stream_heartbeat_seconds
+        )
         self._log_by(config)
         self.tenants.become(
             config.tenants, secrets.digests, secrets.salt_key, expiries=secrets.expiries, revoked=secrets.revoked
         )
+        self.prewarmer.pin(self.serving, self.tenants.named, config.tenants)
 
     def _moves(self, before: Config, config: Config, secrets: Secrets) -> Moves:
         there = {worker.name: worker.backend for worker in self.fleet.workers}

@@ -105,9 +105,9 @@ class Proxy:
         seconds = self._heartbeat_seconds
         return Heartbeats(answer, seconds) if seconds is not None and call.stream and call.caches else nullcontext()
 
-    def configure(self, *, body_limit_bytes: int) -> None:
-        """Another bound for bodies that are read from now on."""
-        self._body_limit_bytes = body_limit_bytes
+    def configure(self, *, body_limit_bytes: int, heartbeat_seconds: float | None) -> None:
+        """Other bounds for requests that come from now on."""
+        self._body_limit_bytes, self._heartbeat_seconds = body_limit_bytes, heartbeat_seconds
 
     def identify(self, request: BaseRequest) -> Tenant:
         """Whose request it is; raises `InvalidApiKey`."""

@@ -18,8 +18,8 @@ RELOADS: Mapping[str, frozenset[str]] = {
     "salt_secrets": ALL,
     "salt_secret": ALL,
     "timeouts": frozenset({
-        "connect_seconds", "first_byte_seconds", "whole_answer_seconds", "idle_seconds", "drain_delay_seconds",
-        "drain_seconds",
+        "connect_seconds", "first_byte_seconds", "whole_answer_seconds", "idle_seconds", "queue_seconds",
+        "stream_heartbeat_seconds", "drain_delay_seconds", "drain_seconds",
     }),
     "limits": frozenset({"body_bytes"}),
     "log": frozenset({"level", "request_share", "decision_share"}),
@@ -42,6 +42,8 @@ def secrets_need_restart(before: Secrets, after: Secrets) -> tuple[Path, ...]:
     places: list[Path] = []
     if before.redis_url != after.redis_url:
         places.append(("redis", "url"))
+    if before.admin_token != after.admin_token:
+        places.append(("listen", "admin_token"))
     if after.redis_url is not None and before.salt_key != after.salt_key:
         places.append(("salt_secrets",))
     return tuple(places)

@@ -161,3 +161,37 @@ async def test_a_worker_added_by_hand_stays_and_keeps_its_name(path):
                 replace_data(path, data)
                 assert await running.gateway.reloader.reload() == REFUSED
                 assert "added by hand" in running.gateway.reloader.refusal.reasons[0]
+
+
+async def test_what_a_tenant_has_used_is_not_given_back(path):
+    """Of its limits only the numbers change; one that a change does not touch goes on where it was."""
+    async with scripted_worker() as worker:
+        data = build_data(worker.port)
+        data["tenants"]["acme"]["limits"] = {"requests_per_minute": 2}
+        replace_data(path, data)
+        async with gateway_from(path) as running:
+            assert [await status_with(running, "acme-key") for _ in range(3)] == [200, 200, 429]
+            data["log"] = {"level": "warning"}
+            replace_data(path, data)
+            assert await running.gateway.reloader.reload() == APPLIED
+            assert await status_with(running, "acme-key") == 429
+            del data["tenants"]["acme"]["limits"]
+            replace_data(path, data)
+            assert await running.gateway.reloader.reload() == APPLIED
+            assert await status_with(running, "acme-key") == 200
+
+
+async def test_a_pinned_prompt_comes_with_its_tenant(path, tmp_path):
+    """Whoever looks after pins hears of the new ones."""
+    (tmp_path / "pin.json").write_text(
+        json.dumps({"model": "m", "messages": [{"role": "system", "content": "Be kind."}]})
+    )
+    async with scripted_worker() as worker:
+        data = build_data(worker.port)
+        replace_data(path, data)
+        async with gateway_from(path) as running:
+            data["tenants"]["acme"]["pinned"] = [{"name": "kind", "file": str(tmp_path / "pin.json")}]
+            replace_data(path, data)
+            assert await running.gateway.reloader.reload() == APPLIED
+            assert running.gateway.config.tenants["acme"].pinned[0].name == "kind"
+            assert running.gateway.prewarmer.pins._settings["acme"].pinned[0].name == "kind"

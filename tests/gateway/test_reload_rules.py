@@ -82,5 +82,5 @@ def test_secrets_behind_references_may_change_but_for_redis():
     assert secrets_need_restart(before, after) == ()
     before.redis_url = after.redis_url = "redis://one"
     assert secrets_need_restart(before, after) == (("salt_secrets",),)
-    after.salt_key, after.redis_url = before.salt_key, "redis://two"
-    assert secrets_need_restart(before, after) == (("redis", "url"),)
+    after.salt_key, after.redis_url, after.admin_token = before.salt_key, "redis://two", "t" * 40
+    assert secrets_need_restart(before, after) == (("redis", "url"), ("listen", "admin_token"))
