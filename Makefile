@@ -87,6 +87,9 @@ follow: $(STAMP) ## a consumer of KV events beside a worker process: ten thousan
 bench-scale: $(STAMP) ## 64 workers with 100,000 routing blocks each: memory, placement, joining and leaving (a minute)
 	PYTHONPATH=. $(BIN)/python bench/scale.py --check
 
+bench-connections: $(STAMP) ## idle, stalled, slow, too large, inflating and leaving clients, against their bars (5 minutes)
+	PYTHONPATH=. $(BIN)/python bench/connections.py
+
 bench-events: $(STAMP) ## what following KV events costs: a block, a match, a replay, memory that is given back (a minute)
 	PYTHONPATH=. $(BIN)/python bench/events.py --check
 

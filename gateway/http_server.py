@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import logging
 import select
+import socket
+import sys
 from typing import Any, Final, cast
 
 from aiohttp import web
@@ -30,6 +32,12 @@ MOST_PIPELINED: Final = 8
 """Requests that wait on one connection for those before them; then it is not read on."""
 
 READ_BUFFER_BYTES: Final = 256 * 1024
+MOST_UNSENT_BYTES: Final = 128 * 1024
+"""Of an answer in the kernel, beside what is on its way; the rest stays at the worker."""
+
+_NOT_SENT_LOW_WATER: Final = 25
+"""TCP_NOTSENT_LOWAT, which `socket` has no name for before Python 3.12."""
+
 LOOK_SECONDS: Final = 0.1
 """How often it is looked whether a client has left that is not read on."""
 
@@ -192,6 +200,7 @@ class HttpServer(Server):
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         """Take it in, or close whoever gives way to it."""
         super().connection_made(handler, transport)
+        _keep_little_unsent(transport)
         made = cast(Handler, handler)
         leaving = self.waits.opened(made, self._loop.time())
         self._watch()
@@ -252,6 +261,14 @@ class HttpServer(Server):
             if transport is not None:
                 transport.abort()
         self._watch()
+
+
+def _keep_little_unsent(transport: asyncio.Transport) -> None:
+    """A kernel takes megabytes for a client that does not read, which count as the process's own in a container."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            connection = transport.get_extra_info("socket")
+            connection.setsockopt(socket.IPPROTO_TCP, _NOT_SENT_LOW_WATER, MOST_UNSENT_BYTES)
 
 
 def _has_left(transport: asyncio.Transport) -> bool:
