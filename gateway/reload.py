@@ -20,6 +20,7 @@ from gateway.metrics import Metrics
 from gateway.reload_rules import needs_restart, secrets_need_restart
 from gateway.secrets import SecretError, fingerprint
 from gateway.settings import Config
+from gateway.supervise import Supervisor
 
 LOOK_SECONDS: Final = 0.25
 """Between two looks at the files: a change is read after it has rested for one."""
@@ -70,8 +71,10 @@ class Reloader:
         metrics: Metrics,
         revoke: Callable[[frozenset[bytes]], None],
         clock: Callable[[], float] = time.time,
+        supervisor: Supervisor | None = None,
     ) -> None:
         """`source` None is a configuration that never changes; `clock` gives Unix seconds."""
+        self._supervisor = supervisor or Supervisor(metrics)
         self.config, self.secrets, self.source = config, secrets, source
         self.loaded_at = clock()
         self.refusal: Refusal | None = None
@@ -102,7 +105,7 @@ class Reloader:
     async def __aenter__(self) -> Reloader:
         self._say_which_keys_end()
         if self.source is not None:
-            self._task = asyncio.create_task(self._watch(), name="watch the configuration")
+            self._task = self._supervisor.start("reload", self._watch)
         return self
 
     async def __aexit__(

@@ -22,6 +22,7 @@ from gateway.metrics import Metrics
 from gateway.placement_settings import EventSettings
 from gateway.serving import Serving
 from gateway.settings import Model
+from gateway.supervise import Supervisor
 from gateway.worker_state import State, Worker
 
 LOOK_SECONDS = 0.2
@@ -64,8 +65,10 @@ class Events:
         metrics: Metrics,
         clock: Callable[[], float],
         timeout_seconds: float,
+        supervisor: Supervisor | None = None,
     ) -> None:
         """`timeout_seconds` is how long a worker may take to say where it publishes."""
+        self._supervisor = supervisor or Supervisor(metrics, clock)
         self._models = models
         self._fleet = fleet
         self._serving = serving
@@ -108,7 +111,7 @@ class Events:
     async def settled(self) -> None:
         """Follow from now on, and wait a little until what was missed is known."""
         self._look()
-        self._looking = asyncio.create_task(self._keep_looking(), name="events")
+        self._looking = self._supervisor.start("events", self._keep_looking)
         waits = [each.following.caught_up() for each in self._followed.values() if each.following is not None]
         try:
             async with asyncio.timeout(SETTLED_SECONDS):

@@ -17,6 +17,7 @@ from gateway.prewarm.sender import Sender
 from gateway.prewarm.store import KeptPrompt, PromptStore
 from gateway.prewarm.undertaking import Kind, Tools, Undertaking
 from gateway.settings import Prewarm
+from gateway.supervise import Supervisor
 from gateway.tenant_settings import TenantSettings
 from gateway.tenants import Tenant
 from gateway.upstream import Upstream
@@ -42,7 +43,9 @@ class Prewarmer:
         metrics: Metrics,
         clock: Callable[[], float],
         replicas: Callable[[], int] = lambda: 1,
+        supervisor: Supervisor | None = None,
     ) -> None:
+        self._supervisor = supervisor or Supervisor(metrics, clock)
         self._settings = settings
         self._clock = clock
         self.store = PromptStore(settings.store_bytes, settings.store_prompts, settings.store_seconds)
@@ -59,9 +62,9 @@ class Prewarmer:
 
     async def __aenter__(self) -> Prewarmer:
         if self._settings.enabled:
-            self._looking_after = (asyncio.create_task(self._expire(), name="prewarm expiry"),)
+            self._looking_after = (self._supervisor.start("prewarm expiry", self._expire),)
         if self._settings.enabled and self.pins is not None:
-            self._looking_after += (asyncio.create_task(self.pins.keep(), name="pinned prompts"),)
+            self._looking_after += (self._supervisor.start("pinned prompts", self.pins.keep),)
         return self
 
     async def __aexit__(

@@ -19,6 +19,7 @@ from gateway.metrics import Metrics
 from gateway.shared.link import ENTRIES_PER_PAGE, Link, LinkError
 from gateway.shared.outbox import Outbox
 from gateway.shared.stream import Stream
+from gateway.supervise import Supervisor
 
 FLUSH_SECONDS: Final = 0.003
 """Between two batches: news goes out at once unless some has just gone. With the pause between two reads: 5 ms at most.
@@ -52,8 +53,10 @@ class Replicas:
         metrics: Metrics,
         something: asyncio.Event,
         on_state: Callable[[bool], None],
+        supervisor: Supervisor | None = None,
     ) -> None:
         """`something` is set whenever there is news to tell."""
+        self._supervisor = supervisor or Supervisor(metrics)
         self._link = link
         self._outbox = outbox
         self._stream = stream
@@ -70,8 +73,8 @@ class Replicas:
 
     async def __aenter__(self) -> Replicas:
         self._tasks = (
-            asyncio.create_task(self._live(), name="replicas"),
-            asyncio.create_task(self._tick(), name="replicas tick"),
+            self._supervisor.start("replicas", self._live),
+            self._supervisor.start("replicas tick", self._tick),
         )
         return self
 

@@ -17,6 +17,7 @@ from gateway.shared.outbox import Outbox
 from gateway.shared.peers import KnownWorker
 from gateway.shared.replicas import JOINED, Replicas
 from gateway.shared.stream import Stream
+from gateway.supervise import Supervisor
 from router.core import Prompt
 from router.router import Router
 from router.settings import RouterSettings
@@ -40,6 +41,7 @@ class Sharing:
         fleet: Fleet,
         metrics: Metrics,
         clock: Callable[[], float],
+        supervisor: Supervisor | None = None,
     ) -> None:
         """`url` is the secret that `settings.url` refers to; `salt_key` seals the news."""
         if salt_key is None:
@@ -68,7 +70,7 @@ class Sharing:
             clock=clock,
         )
         link = Link(url, f"{settings.name}:{STREAM}")
-        self._replicas = Replicas(link, self._outbox, self._stream, metrics, something, self._set_state)
+        self._replicas = Replicas(link, self._outbox, self._stream, metrics, something, self._set_state, supervisor)
 
     async def __aenter__(self) -> Sharing:
         await self._replicas.__aenter__()
