@@ -38,6 +38,8 @@ _EVENT: Final = msgspec.json.Decoder(_Event)
 class MessagesScanner(EventScanner):
     """`content_block_delta` is output, `message_stop` the end; usage comes at the start and at the end."""
 
+    OUTPUT = b"content_block_delta"
+
     def __init__(self) -> None:
         super().__init__()
         self._counted = _UsageBlock()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -28,6 +28,9 @@ class EventScanner(ABC):
     after which nothing follows, well or not; `failed` that it told of a failure.
     """
 
+    OUTPUT: ClassVar[bytes]
+    """How the names of events with output in them end."""
+
     def __init__(self) -> None:
         self._held = b""
         self.events = 0
@@ -38,6 +41,9 @@ class EventScanner(ABC):
 
     def feed(self, data: bytes) -> bytes:
         """Take in the next bytes, cut anywhere; returns whole events, possibly none. Raises `sse.EventTooLong`."""
+        if not self._held and self._is_one_output(data):
+            self.output()
+            return data
         buffer = self._held + data if self._held else data
         end = last_border(buffer, len(self._held))
         ready, self._held = buffer[:end], buffer[end:]
@@ -57,6 +63,16 @@ class EventScanner(ABC):
         if rest.strip():
             self._look_at(rest)
         return rest
+
+    def _is_one_output(self, data: bytes) -> bool:
+        """The common case, seen at a glance: one whole event, named as output is."""
+        return (
+            data.startswith(b"event: ")
+            and data.endswith(b"\n\n")
+            and b"\r" not in data
+            and data.find(b"\n\n") == len(data) - 2
+            and data.endswith(self.OUTPUT, 0, data.find(b"\n"))
+        )
 
     def _look_at(self, event: bytes) -> None:
         name = _NAME.search(event)

@@ -41,6 +41,8 @@ _EVENT: Final = msgspec.json.Decoder(_Event)
 class ResponsesScanner(EventScanner):
     """`response.….delta` is output; completed, incomplete, failed and error are ends."""
 
+    OUTPUT = b".delta"
+
     def note(self, name: str, data: bytes) -> None:
         """Take in one event."""
         if name.endswith(".delta"):
