@@ -15,13 +15,14 @@ WEIGHT_ZERO = "weight_0"
 
 
 class Outlook(NamedTuple):
-    """What all workers are numbered by for one request.
+    """What all workers are numbered by for one request: α and γ, what is expected of its answer, the time.
 
     `decode_growth` is by how many seconds a decode step grows per token of context. `exclude` names workers that must
     not get the request.
     """
 
-    weights: Weights
+    price: float
+    decode_weight: float
     expected_output_tokens: float
     decode_growth: float
     exclude: frozenset[str]
@@ -33,7 +34,7 @@ def assess(prompt: Prompt, roster: Roster, policy: Policy, outlook: Outlook) -> 
 
     One loop over the workers, kept flat: it is most of what a placement costs.
     """
-    weights, outputs, decode_growth, exclude, now = outlook
+    price, decode_weight, outputs, decode_growth, exclude, now = outlook
     exact, block_tokens, tokens = prompt.exact_blocks, prompt.block_tokens, prompt.tokens
     most_cached, half_outputs, own_growth = max(0, tokens - 1), outputs / 2, decode_growth * tokens
     assessed = Candidates(roster.names, _reasons(roster.views, exclude), [state.known for state in roster.states])
@@ -58,7 +59,7 @@ def assess(prompt: Prompt, roster: Roster, policy: Policy, outlook: Outlook) -> 
             requests = view.in_flight
         add_load(requests)
     assessed.usable = [index for index, because in enumerate(assessed.inadmissible) if because is None]
-    assessed.scores = policy.scores(assessed, weights)
+    assessed.scores = policy.scores(assessed, Weights(price, decode_weight))
     return assessed
 
 

@@ -84,6 +84,13 @@ class ChainTree:
         for node in reversed(path):
             move(node)
 
+    def stamp(self, path: Sequence[Node], weight: float) -> None:
+        """`touch`, and give every node of the path this weight."""
+        move = self._order.move_to_end
+        for node in reversed(path):
+            move(node)
+            node.weight = weight
+
     def drop_oldest(self, blocks: int) -> int:
         """Remove at most `blocks` blocks off the end of the oldest node; returns how many went."""
         node = next(iter(self._order), None)

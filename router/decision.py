@@ -80,7 +80,8 @@ def decide(
     key = ring_key(ask, policy, roster, traffic)
     price = traffic.utilisation.price(now, roster.serving, load_factor(apart_from))
     outlook = Outlook(
-        Weights(price, settings.decode_weight),
+        price,
+        settings.decode_weight,
         traffic.outputs.expect(ask.tenant, ask.max_tokens),
         traffic.decode.slope,
         ask.exclude,
@@ -95,7 +96,7 @@ def decide(
     candidates = assess(ask.prompt, roster, policy, outlook)
     if apart_from:
         add_unheard_waits(candidates, roster, traffic.prefills)
-        candidates.scores = policy.scores(candidates, outlook.weights)
+        candidates.scores = policy.scores(candidates, Weights(price, settings.decode_weight))
         slack_seconds += home_bonus_seconds(candidates, roster, home, price)
     # The ring may still name one that has just left.
     if policy.several_homes and home is not None and home in roster.position:
@@ -150,7 +151,7 @@ def _at_a_glance(
     at = None if home is None else roster.position.get(home)
     if at is None or not can_serve(roster.views[at], outlook.exclude):
         return None
-    prompt, price = ask.prompt, outlook.weights.price
+    prompt, price = ask.prompt, outlook.price
     first = numbers(at, prompt, roster, outlook)
     missing = (prompt.tokens - first.cached_tokens) // prompt.block_tokens
     if missing > 0 and traffic.crowding.crowded(roster.states[at], missing, outlook.now):

@@ -55,11 +55,12 @@ class Directory:
         fresh = len(kept) - matched
         if fresh:
             self._append(path, list(kept[matched:]))
-        self._tree.touch(path)
-        for node in path:
-            node.weight = now
-        self._join(path)
-        self.evicted_blocks += self._tree.trim(self.bound_blocks)
+        tree = self._tree
+        tree.stamp(path, now)
+        if len(path) > 1:
+            self._join(path)
+        if tree.blocks > self.bound_blocks:
+            self.evicted_blocks += tree.trim(self.bound_blocks)
         return fresh
 
     def resize(self, bound_blocks: int) -> None:

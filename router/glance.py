@@ -36,14 +36,23 @@ def numbers(at: int, prompt: Prompt, roster: Roster, outlook: Outlook) -> Number
     rates = state.rates
     cached = state.holds.match(prompt.exact_blocks) * prompt.block_tokens
     if cached >= tokens:
-        cached = max(0, tokens - 1)
+        cached = tokens - 1 if tokens else 0
     own = rates.fixed_seconds + (tokens - cached or 1) * rates.seconds_per_token
-    return _scored(at, state, cached, own, tokens, outlook)
+    wait, decode = others(state, tokens, outlook) if state.requests else (0.0, 0.0)
+    return Numbers(at, cached, wait, own, decode, wait + outlook.price * own + outlook.decode_weight * decode)
+
+
+def others(state: WorkerState, tokens: int, outlook: Outlook) -> tuple[float, float]:
+    """What a busy worker's other requests cost: the wait behind them, and slowing each other's decoding, seconds."""
+    _, _, outputs, growth, _, now = outlook
+    requests, per_token = state.requests, state.rates.seconds_per_token
+    mine = outputs * (growth * state.context_tokens + requests * per_token)
+    return state.queue.wait(now), mine + requests * (outputs / 2) * (growth * tokens + per_token)
 
 
 def good_enough(home: Numbers, roster: Roster, outlook: Outlook, slack_seconds: float) -> bool:
     """Whether nobody can be better than this home by more than the slack, whatever he holds."""
-    return home.score <= outlook.weights.price * roster.least_own_seconds + slack_seconds
+    return home.score <= outlook.price * roster.least_own_seconds + slack_seconds
 
 
 def best_home(
@@ -65,22 +74,27 @@ def best_beside(
 ) -> Numbers | None:
     """`home`, or who is better by more than the slack; None where several are, and equally so."""
     exact, block_tokens, tokens = prompt.exact_blocks, prompt.block_tokens, prompt.tokens
-    price, least, rivals = outlook.weights.price, home.score, [home]
-    for at, state in enumerate(roster.states):
-        rates = state.rates
-        cached = state.holds.match(exact) * block_tokens
-        if cached >= tokens:
-            cached = max(0, tokens - 1)
-        own = rates.fixed_seconds + (tokens - cached or 1) * rates.seconds_per_token
-        if price * own > least + SCORE_TIE or at == home.at or not can_serve(roster.views[at], outlook.exclude):
+    price, decode_weight, least = outlook.price, outlook.decode_weight, home.score
+    owns = [
+        fixed_seconds + (left if (left := tokens - state.holds.match(exact) * block_tokens) > 0 else 1) * per_token
+        for state, (fixed_seconds, per_token) in zip(roster.states, roster.speeds, strict=True)
+    ]
+    scores = {home.at: least}
+    # Who has least to do of his own is looked at first: most others need no look then.
+    for at in (owns.index(min(owns)), *range(len(owns))):
+        score = price * owns[at]
+        if score > least + SCORE_TIE or at in scores or not can_serve(roster.views[at], outlook.exclude):
             continue
-        rival = _scored(at, state, cached, own, tokens, outlook)
-        rivals.append(rival)
-        least = min(least, rival.score)
+        state = roster.states[at]
+        if state.requests:
+            wait, decode = others(state, tokens, outlook)
+            score = wait + score + decode_weight * decode
+        scores[at] = score
+        least = min(least, score)
     if home.score <= least + slack_seconds:
         return home
-    best = [rival for rival in rivals if rival.score <= least + SCORE_TIE]
-    return best[0] if len(best) == 1 else None
+    best = [at for at, score in scores.items() if score <= least + SCORE_TIE]
+    return numbers(best[0], prompt, roster, outlook) if len(best) == 1 else None
 
 
 def can_serve(view: WorkerView, exclude: frozenset[str]) -> bool:
@@ -92,18 +106,6 @@ def can_serve(view: WorkerView, exclude: frozenset[str]) -> bool:
         and (view.max_in_flight is None or view.in_flight < view.max_in_flight)
         and (not exclude or view.name not in exclude)
     )
-
-
-def _scored(at: int, state: WorkerState, cached: int, own: float, tokens: int, outlook: Outlook) -> Numbers:
-    weights, outputs, growth, _, now = outlook
-    price, decode_weight = weights
-    requests = state.requests
-    wait = decode = 0.0
-    if requests:
-        wait, per_token = state.queue.wait(now), state.rates.seconds_per_token
-        mine = outputs * (growth * state.context_tokens + requests * per_token)
-        decode = mine + requests * (outputs / 2) * (growth * tokens + per_token)
-    return Numbers(at, cached, wait, own, decode, wait + price * own + decode_weight * decode)
 
 
 def _walked(key: bytes, roster: Roster) -> Iterator[int | None]:

@@ -101,8 +101,10 @@ class Heat:
         self._step *= self._growth
         self._total += self._step
         path = self._count_known(chain, share * COLD_FRACTION * self._total)
-        self._tree.touch(path)
-        self._tree.trim(self._bound_blocks)
+        tree = self._tree
+        tree.touch(path)
+        if tree.blocks > self._bound_blocks:
+            tree.trim(self._bound_blocks)
         if self._step > _RESCALE_AT:
             self._rescale()
 

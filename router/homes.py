@@ -86,16 +86,17 @@ class Homes:
                 self._keys.popitem(last=False)
         else:
             self._keys.move_to_end(key)
-        placed = self._all
+        placed, window = self._all, self._window
         for one in (load, placed):
             if now > one.at:
-                one.seconds *= exp((one.at - now) / self._window)
+                one.seconds *= exp((one.at - now) / window)
                 one.at = now
-        placed.seconds += work.prefill_seconds
-        load.seconds += work.prefill_seconds + work.decode_seconds
-        workers = load.seconds / self._window
-        if placed.seconds < fleet_load * self._window:
-            workers *= min(_MOST_REPLICAS, fleet_load * self._window / max(placed.seconds, 1e-9))
+        prefill_seconds, decode_seconds = work
+        placed.seconds += prefill_seconds
+        load.seconds += prefill_seconds + decode_seconds
+        workers = load.seconds / window
+        if placed.seconds < fleet_load * window:
+            workers *= min(_MOST_REPLICAS, fleet_load * window / max(placed.seconds, 1e-9))
         if load.homes > 1 or workers > FULL_SHARE:
             _settle(load, now, workers, most)
 

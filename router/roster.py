@@ -34,7 +34,8 @@ class Roster(NamedTuple):
     """One fleet view, ready for placing: names, views and states by index, the index of each name, the ring.
 
     `serving` is how many workers share the load: ready and not draining, at least 1. `least_own_seconds` is what a
-    prefill takes at the least: of a prompt that the fastest of them holds.
+    prefill takes at the least: of a prompt that the fastest of them holds. `speeds` are fixed seconds and seconds for a
+    token of each one's prefill.
     """
 
     names: Sequence[str]
@@ -44,6 +45,7 @@ class Roster(NamedTuple):
     ring: Ring
     serving: int
     least_own_seconds: float
+    speeds: Sequence[tuple[float, float]]
 
 
 class Members:
@@ -64,7 +66,7 @@ class Members:
         self._points = points_per_worker
         self._rings: OrderedDict[frozenset[tuple[str, int]], Ring] = OrderedDict()
         self._stale = True
-        self._roster = Roster((), (), (), {}, Ring({}), 1, 0.0)
+        self._roster = Roster((), (), (), {}, Ring({}), 1, 0.0, ())
 
     @property
     def roster(self) -> Roster:
@@ -101,7 +103,8 @@ class Members:
         Returns how many times as long as before a prefill is now predicted to take.
         """
         factor = settle_rates([state.rates for state in self.states.values()])
-        self._roster = self._roster._replace(least_own_seconds=_least_own_seconds(self._roster.states))
+        speeds = _speeds(self._roster.states)
+        self._roster = self._roster._replace(least_own_seconds=_least_own_seconds(speeds), speeds=speeds)
         return factor
 
     def forget(self, worker: str) -> None:
@@ -131,8 +134,9 @@ class Members:
             for name in position:
                 self._absent_since.pop(name, None)
         serving = sum([view.ready and not view.draining for view in views])
-        ring, least = self._ring(views, now), _least_own_seconds(states)
-        return Roster(tuple(position), views, states, position, ring, max(1, serving), least)
+        ring, speeds = self._ring(views, now), _speeds(states)
+        least = _least_own_seconds(speeds)
+        return Roster(tuple(position), views, states, position, ring, max(1, serving), least, speeds)
 
     def _ring(self, views: Sequence[WorkerView], now: float) -> Ring:
         members = frozenset([(view.name, view.weight) for view in views if view.joined and not view.draining])
@@ -168,9 +172,13 @@ class Members:
         return laid
 
 
-def _least_own_seconds(states: Sequence[WorkerState]) -> float:
+def _speeds(states: Sequence[WorkerState]) -> Sequence[tuple[float, float]]:
+    return [(state.rates.fixed_seconds, state.rates.seconds_per_token) for state in states]
+
+
+def _least_own_seconds(speeds: Sequence[tuple[float, float]]) -> float:
     """A prefill of one token, at the fastest worker."""
-    return min([state.rates.fixed_seconds + state.rates.seconds_per_token for state in states], default=0.0)
+    return min([fixed_seconds + per_token for fixed_seconds, per_token in speeds], default=0.0)
 
 
 def _alike(old: Sequence[WorkerView], new: Sequence[WorkerView]) -> bool:

@@ -53,8 +53,12 @@ class Utilisation:
         """The same, with what was seen standing for the whole window; changes nothing."""
         if self._since is None:
             return 0.0
-        elapsed = max(max(now, self._at) - self._since, _LEAST_SEEN * self._window)
-        return self._decayed(now) / (self._window * -expm1(-elapsed / self._window))
+        window, at = self._window, self._at
+        work = self._work if now <= at else self._work * exp((at - now) / window)
+        elapsed = max(now, at) - self._since
+        if elapsed < _LEAST_SEEN * window:
+            elapsed = _LEAST_SEEN * window
+        return work / (window * -expm1(-elapsed / window))
 
     def share(self, now: float, workers: int, factor: float = 1.0) -> float:
         """ρ̂, 0 … 0.99, if there is `factor` times the load that was seen; changes nothing."""
