@@ -104,16 +104,7 @@ class Gateway:
         self._watch = LoopWatch(self.metrics, clock, self.tasks)
         self._recorder = Recorder(config.record, self.metrics, self.fleet.base_model) if config.record else None
         self._backends = static_backends(config.models, secrets.worker_keys)
-        self.prewarmer = Prewarmer(
-            config.prewarm,
-            self.fleet,
-            self.serving.router,
-            self._upstream,
-            self.metrics,
-            clock,
-            replicas=lambda: 1 + (self.sharing.others if self.sharing is not None else 0),
-            supervisor=self.tasks,
-        )
+        self.prewarmer = self._make_prewarmer(clock)
         self.prewarmer.pin(self.serving, self.tenants.named, config.tenants)
         self._membership = Membership(
             self.fleet, config.models, secrets.worker_keys, self.serving.expect, config.listen.worker_networks
@@ -132,18 +123,7 @@ class Gateway:
         self.reloader = Reloader(config, secrets, source, self.metrics, self.tenants.revoke, supervisor=self.tasks)
         self._applier = self._make_applier()
         self.reloader.on_reload(self._apply, self._check)
-        self._admin = Admin(
-            readiness=self.readiness,
-            watch=self._watch,
-            tasks=self.tasks,
-            metrics=self.metrics,
-            fleet=self.fleet,
-            serving=self.serving,
-            tenants=self.tenants,
-            clock=clock,
-            token=secrets.admin_token,
-            routes=(self._worker_routes().register, ConfigRoutes(self.reloader).register),
-        )
+        self._admin = self._make_admin(secrets, clock)
 
     async def __aenter__(self) -> Gateway:
         try:
@@ -181,7 +161,7 @@ class Gateway:
                 write_line,
                 self.serving.learn,
                 self._recorder.record if self._recorder is not None else None,
-                self._request_log.decided if self._request_log is not None else None,
+                self._request_log,
             ),
             body_limit_bytes=self.config.limits.body_bytes,
             body_seconds=self.config.timeouts.body_seconds,
@@ -198,6 +178,32 @@ class Gateway:
             clock,
             trial_seconds=self.config.probes.timeout_seconds,
             first_byte_seconds=self.config.timeouts.first_byte_seconds,
+        )
+
+    def _make_prewarmer(self, clock: Callable[[], float]) -> Prewarmer:
+        return Prewarmer(
+            self.config.prewarm,
+            self.fleet,
+            self.serving.router,
+            self._upstream,
+            self.metrics,
+            clock,
+            replicas=lambda: 1 + (self.sharing.others if self.sharing is not None else 0),
+            supervisor=self.tasks,
+        )
+
+    def _make_admin(self, secrets: Secrets, clock: Callable[[], float]) -> Admin:
+        return Admin(
+            readiness=self.readiness,
+            watch=self._watch,
+            tasks=self.tasks,
+            metrics=self.metrics,
+            fleet=self.fleet,
+            serving=self.serving,
+            tenants=self.tenants,
+            clock=clock,
+            token=secrets.admin_token,
+            routes=(self._worker_routes().register, ConfigRoutes(self.reloader).register),
         )
 
     def _make_applier(self) -> Applier:
