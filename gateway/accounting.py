@@ -10,7 +10,7 @@ from typing import Final
 from gateway.account_book import Book, Books
 from gateway.errors import GatewayError
 from gateway.explain import explain_placement
-from gateway.logs import Fields, RequestLine
+from gateway.logs import Fields, RequestLine, RequestLog
 from gateway.metrics import Metrics
 from gateway.tenants import Tenant
 from gateway.wire import Call, Usage
@@ -36,11 +36,11 @@ class Accounts:
         write_line: Callable[[RequestLine], None] | None = None,
         learn: Callable[[str, Prompt, int], None] | None = None,
         record: Callable[[Bill, float], None] | None = None,
-        decided: Callable[[Callable[[], Fields]], None] | None = None,
+        decisions: RequestLog | None = None,
     ) -> None:
         """`learn` is told model, prompt and the worker's count of its tokens, after each answer that has one.
 
-        `record` gets each bill when it is closed, and the time; `decided` each placement, as fields if it wants them.
+        `record` gets each bill when it is closed, and the time; `decisions` the placements that it wants.
         """
         self.metrics = metrics
         self.books = Books(metrics)
@@ -48,7 +48,7 @@ class Accounts:
         self.write_line = write_line
         self.learn = learn
         self.record = record
-        self.decided = decided
+        self.decisions = decisions
         self.open_bills = 0
 
     def rewritten(self, tenant: str, rules: Iterable[str]) -> None:
@@ -76,6 +76,7 @@ class Bill:
         "_router",
         "call",
         "error",
+        "explained",
         "finished_well",
         "marked_at",
         "opened_at",
@@ -101,7 +102,7 @@ class Bill:
         """Seconds that each stage took so far; `marked_at` is when the last one ended."""
         self.request_id = self.shown_id = request_id
         self.status = 0
-        self.finished_well = False
+        self.finished_well = self.explained = False
         self.error: str | None = None
         self.tenant: Tenant | None = None
         self.call: Call | None = None
@@ -146,6 +147,12 @@ class Bill:
         self._book = self._accounts.books.of(self.tenant_name, call.model)
         self._book.in_flight.inc()
 
+    def to_explain(self) -> bool:
+        """Whether the numbers of the next placement will be told, and so are to be had."""
+        decisions = self._accounts.decisions
+        self.explained = decisions is not None and decisions.wants_decision()
+        return self.explained
+
     def placed(self, placement: Placement, router: Router) -> None:
         """A worker was chosen; `router` must be told how it ends."""
         if self.tries == 0:
@@ -155,8 +162,8 @@ class Bill:
         self._router = router
         if self._book is not None:
             self._book.placements[placement.reason].inc()
-        if self._accounts.decided is not None:
-            self._accounts.decided(lambda: self._decision(placement))
+        if self.explained and self._accounts.decisions is not None:
+            self._accounts.decisions.decided(self._decision(placement))
 
     def first_token(self, now: float) -> None:
         """The first output reached the gateway."""

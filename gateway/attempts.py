@@ -151,6 +151,7 @@ class Attempts:
             max_tokens=job.call.max_tokens,
             exclude=frozenset(job.excluded),
             streams=job.call.stream,
+            numbered=bill.to_explain(),
         )
         self._metrics.place_seconds.labels(job.call.model).observe(self._clock() - began)
         if placement.worker is None:

@@ -132,10 +132,13 @@ class RequestLog:
             return
         self._add("info" if line.code < 500 else "warning", "request", line)
 
-    def decided(self, fields: Callable[[], Fields]) -> None:
-        """A request was placed: sometimes a line tells how, and only then `fields` is asked for."""
-        if self._decision_share and self._chance() < self._decision_share:
-            self._add("info", "placement", fields())
+    def wants_decision(self) -> bool:
+        """Whether a line is to tell how the next request is placed: by chance, to be asked once before each."""
+        return bool(self._decision_share) and self._chance() < self._decision_share
+
+    def decided(self, fields: Fields) -> None:
+        """A request was placed, of which a line is wanted."""
+        self._add("info", "placement", fields)
 
     def _add(self, level: str, event: str, fields: RequestLine | Fields) -> None:
         self._lines.append((self._clock(), level, event, fields))
