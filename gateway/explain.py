@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +13,7 @@ from gateway.wire import Call, Endpoint, forward_body, parse_call
 from router.core import Fold, Placement, Prompt
 from router.reasons import in_words
 
-TEXT_FIELDS: Final = ("messages", "prompt", "tools")
+TEXT_FIELDS: Final = ("messages", "prompt", "tools", "input", "instructions", "system")
 """The fields whose text a model reads."""
 
 _TOLD_OF_A_PLACEMENT: Final = (
@@ -70,14 +70,23 @@ def text_unchanged(received: bytes, forwarded: bytes) -> bool:
 
 
 def read_request(body: bytes) -> Call:
-    """A request of either endpoint: chat if it has `messages`. Raises InvalidRequest as the API would."""
+    """A request of any endpoint with a prompt, told apart by its fields. Raises InvalidRequest as the API would."""
     try:
         names = set(_RAW.decode(body))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         names = {"messages"}  # parse_call says what is wrong
-    if not {"messages", "prompt"} & names:
-        raise InvalidRequest("The request has neither `messages` nor `prompt`.")
-    return parse_call(Endpoint.CHAT if "messages" in names else Endpoint.COMPLETIONS, body)
+    return parse_call(_endpoint_of(names), body)
+
+
+def _endpoint_of(names: Set[str]) -> Endpoint:
+    """`system` is Anthropic's, `input` of the Responses API; an embedding's input is the same prompt."""
+    if "messages" in names:
+        return Endpoint.MESSAGES if "system" in names else Endpoint.CHAT
+    if "input" in names:
+        return Endpoint.RESPONSES
+    if "prompt" in names:
+        return Endpoint.COMPLETIONS
+    raise InvalidRequest("The request has none of `messages`, `prompt` and `input`.")
 
 
 def _fold(fold: Fold) -> dict[str, Any]:

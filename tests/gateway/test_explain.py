@@ -130,7 +130,7 @@ def test_every_kind_of_completion_prompt_is_explained(explainer: Explainer) -> N
         (b"", "JSON"),
         (b"{", "JSON"),
         (b"[]", "JSON object"),
-        (b'{"model": "m"}', "neither `messages` nor `prompt`"),
+        (b'{"model": "m"}', "none of `messages`, `prompt` and `input`"),
         (b'{"messages": [{"role": "user", "content": "my secret"}]}', "`model` is missing"),
         (b'{"model": "m", "messages": "my secret"}', "`messages` must be"),
         (b'{"model": "m", "messages": [{"role": "user", "content": {"secret": 1}}]}', "content"),
@@ -176,6 +176,18 @@ def test_the_endpoint_is_known_by_the_fields() -> None:
     assert read_request(completion("x")).source.prompt == "x"
 
 
+def test_the_same_words_have_one_key_by_every_api(explainer: Explainer) -> None:
+    """Case D-05: chat, responses and messages, told apart by their fields."""
+    chat = explainer.explain(body())
+    responses = json.dumps({"model": "smollm2", "instructions": RULES_TEXT, "input": "Hi"}).encode()
+    user = [{"role": "user", "content": "Hi"}]
+    messages = json.dumps({"model": "smollm2", "system": RULES_TEXT, "messages": user, "max_tokens": 1}).encode()
+    for other in (responses, messages):
+        told = explainer.explain(other)
+        assert (told["exact_blocks"], told["key_blocks"]) == (chat["exact_blocks"], chat["key_blocks"])
+        assert told["text_forwarded_unchanged"] is True
+
+
 def run(*words: str) -> int:
     """The command as the console script runs it."""
     return main(["explain", *words])
@@ -202,7 +214,7 @@ def test_one_request_may_be_a_file_standard_input_or_the_json_itself(
         ([], 2, "REQUEST or --jsonl"),
         (["--jsonl", "-"], 2, "REQUEST or --jsonl"),
         (["/nowhere/request.json"], 2, "/nowhere/request.json: No such file"),
-        (["{}"], 1, "neither"),
+        (["{}"], 1, "none of"),
         (["--tenant", "acme", "-"], 2, "--config"),
         (["--config", "/nowhere.yaml", "-"], 2, "/nowhere.yaml"),
     ],
