@@ -19,6 +19,11 @@ KEEP_IDLE_SECONDS: Final = 4.0
 
 KEEP_IDLE_PER_WORKER: Final = 256
 
+OWN_LATENESS_SECONDS: Final = 0.05
+"""A deadline that is noticed later than this passed while the process did not run: what it waited for may be there."""
+
+CONNECT_CHANCES: Final = 3
+
 
 class Timeouts(NamedTuple):
     """Seconds allowed for the connection, for the first payload byte, and between two reads after it.
@@ -161,17 +166,22 @@ class Upstream:
         return None
 
     async def _connect(self, target: Target) -> Connection:
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(self._timeouts.connect_seconds):
-                _, connection = await loop.create_connection(
-                    lambda: Connection(target, self._forget), target.host, target.port
-                )
-        except TimeoutError:
-            raise UpstreamFault(Cause.REFUSED, "no connection in time", answered=False) from None
-        except OSError as error:
-            raise UpstreamFault(Cause.REFUSED, f"no connection: {error.strerror}", answered=False) from None
-        return connection
+        """A new connection. Time that this process itself was late is no fault of the worker: it is given once more."""
+        loop, seconds = asyncio.get_running_loop(), self._timeouts.connect_seconds
+        for chance in range(CONNECT_CHANCES):
+            deadline = loop.time() + seconds
+            try:
+                async with asyncio.timeout_at(deadline):
+                    _, connection = await loop.create_connection(
+                        lambda: Connection(target, self._forget), target.host, target.port
+                    )
+                    return connection
+            except TimeoutError:
+                if loop.time() - deadline < OWN_LATENESS_SECONDS or chance == CONNECT_CHANCES - 1:
+                    break
+            except OSError as error:
+                raise UpstreamFault(Cause.REFUSED, f"no connection: {error.strerror}", answered=False) from None
+        raise UpstreamFault(Cause.REFUSED, "no connection in time", answered=False)
 
     def _forget(self, connection: Connection) -> None:
         connections = self._idle.get(connection.target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -397,3 +398,12 @@ async def test_the_ordinary_script_is_what_the_others_differ_from(upstream: Upst
         await ask(upstream, worker)
         assert worker.exchanges[0].body == BODY
         assert worker.exchanges[0].field("host") == "w"
+
+
+async def test_a_connection_that_the_process_itself_was_late_for_is_given_its_time_again() -> None:
+    """A stall of the loop is longer than the connect time: the worker is not to blame, and not reported as away."""
+    async with scripted_worker(ordinary) as worker:
+        pool = Upstream(Timeouts(0.05, 5.0, 5.0, 5.0))
+        asyncio.get_running_loop().call_soon(time.sleep, 0.3)
+        assert (await ask(pool, worker))[0] == 200
+        pool.close()
