@@ -6,6 +6,7 @@ no matter of this room: it is down.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from enum import Enum
 from typing import Final, NamedTuple
@@ -23,6 +24,12 @@ MOST_BUSY_SECONDS: Final = 30.0
 """The longest `retry-after` of a worker that is honoured: a promise of an hour says nothing about this minute."""
 
 MOST_TIMES: Final = 32
+
+WELL_AFTER_SECONDS: Final = 10.0
+"""Without a failure for so long a worker is well: what another broke off may go there in any case."""
+
+TRIAL_EVERY_SECONDS: Final = 0.75
+"""Between two trials of a worker: it is back within a second of being well, and is not asked more than that tells."""
 
 
 class EjectionRules(NamedTuple):
@@ -42,8 +49,8 @@ class Standing:
     """
 
     __slots__ = (
-        "_last_change_at", "_lies", "_proven", "_rules", "_times", "_until", "busy_until", "failures_in_a_row", "out",
-        "returned_at", "unsettled",
+        "_failed_at", "_last_change_at", "_lies", "_proven", "_rules", "_times", "_tried_at", "_until", "busy_until",
+        "failures_in_a_row", "out", "returned_at", "unsettled",
     )  # fmt: skip
 
     def __init__(self, rules: EjectionRules | None = None) -> None:
@@ -56,6 +63,7 @@ class Standing:
         """When it came back, until it has its full share again."""
         self.busy_until: float | None = None
         """Until when it asked to be spared, if it did."""
+        self._failed_at = self._tried_at = -math.inf
         self._times = 0
         self._until = 0.0
         self._last_change_at = 0.0
@@ -73,6 +81,7 @@ class Standing:
         """An attempt broke or stayed silent; True when that takes it out."""
         self.failures_in_a_row += 1
         self.unsettled = True
+        self._failed_at = now
         if self.out or self.failures_in_a_row < FAILURES_TO_EJECT:
             return False
         self.eject(now)
@@ -96,10 +105,13 @@ class Standing:
 
     def trial_due(self, now: float) -> bool:
         """Whether the prober is to try it now."""
-        return self.out and (self._lies < LIES_BELIEVED or now >= self._until)
+        if not self.out or now - self._tried_at < TRIAL_EVERY_SECONDS:
+            return False
+        return self._lies < LIES_BELIEVED or now >= self._until
 
     def tried(self, now: float, *, good: bool) -> bool:
         """A trial ended; True when it is back."""
+        self._tried_at = now
         if not self.out or not good:
             return False
         self._proven, self.unsettled = False, True
@@ -108,6 +120,11 @@ class Standing:
     def busy(self, now: float, seconds: float) -> None:
         """It said that it has too much to do, and for how long."""
         self.busy_until = now + min(MOST_BUSY_SECONDS, seconds)
+        self._failed_at = now
+
+    def well(self, now: float) -> bool:
+        """Whether nothing speaks against it, and nothing did for a while."""
+        return not self.unsettled and self.busy_until is None and now - self._failed_at >= WELL_AFTER_SECONDS
 
     def rested(self, now: float) -> bool:
         """True when the time it asked for has just passed."""

@@ -24,7 +24,7 @@ class Faults(Section, frozen=True):
             description="Most retries as a share of the requests of the last 10 s (at least 3), where no worker is "
             "known to be well; one that is well is asked in any case."
         ),
-    ] = 0.2
+    ] = 0.15
     ejection_seconds: Annotated[
         Seconds,
         Meta(

@@ -117,12 +117,13 @@ class Retries:
         ]
         if job.attempts >= self.most_attempts or not others:
             return False
-        unwell = {name for name in others if self._fleet.worker(name).standing.unsettled}
+        now = self._clock()
+        unwell = {name for name in others if not self._fleet.worker(name).standing.well(now)}
         if len(unwell) < len(others):
             job.excluded |= unwell
-            self._budget.made(self._clock())
+            self._budget.made(now)
             return True
-        if self._budget.grant(self._clock()):
+        if self._budget.grant(now):
             return True
         self._metrics.retries_denied_total.labels().inc()
         return False

@@ -94,6 +94,25 @@ def test_good_standing_shortens_the_next_ejection() -> None:
     assert standing.trial_due(now + 400.0)
 
 
+def test_a_worker_is_not_tried_more_often_than_that_tells() -> None:
+    """Trials are work too; a second is soon enough."""
+    standing = build_out(0.0)
+    standing.tried(1.0, good=False)
+    assert [standing.trial_due(now) for now in (1.1, 1.7, 1.8)] == [False, False, True]
+
+
+def test_well_is_who_has_not_failed_for_a_while() -> None:
+    """Row A11: half of its answers good is not well; new is."""
+    standing = Standing()
+    assert standing.well(0.0)
+    standing.failed(5.0)
+    standing.answered(5.1)
+    assert [standing.well(now) for now in (5.2, 14.9, 15.0)] == [False, False, True]
+    standing.busy(20.0, 1.0)
+    standing.rested(21.0)
+    assert [standing.well(now) for now in (22.0, 31.0)] == [False, True]
+
+
 def test_a_busy_worker_is_spared_for_as_long_as_it_asked() -> None:
     """Case B-20: the mark goes away by itself, and an hour is not believed."""
     standing = Standing()
