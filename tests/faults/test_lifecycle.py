@@ -139,10 +139,10 @@ async def _replace_all(stage: Stage, gateways: list[GatewayProcess]) -> None:
 
 @pytest.mark.row("D5")
 async def test_a_gateway_is_ready_soon_and_never_too_early(stage: Stage) -> None:
-    """Twenty starts: how long until /readyz says yes, and that the first request after it is answered."""
+    """Ten starts: how long until /readyz says yes, and that the first request after it is answered."""
     await stage.start_workers(2)
     times, wrong = [], 0
-    for _ in range(20):
+    for _ in range(10):
         gateway = await stage.gateway(start=False)
         began = time.monotonic()
         await gateway.start(wait=False)

@@ -42,8 +42,8 @@ async def beside_a_control(stage: Stage, clients: list[Client], hurt: Act, heal:
     """Load without the fault and with it, in turn within the minute; the added p99, the first 100 ms left out."""
     count, calm, hit, wrong = stage.row.size(3000, 200), [], [], 0
     await load(clients, 200, at_once=AT_ONCE)
-    rounds = stage.row.size(4, 1)
-    seconds = 4.0 if stage.row.full else 1.0
+    rounds = stage.row.size(2, 1)
+    seconds = 3.0 if stage.row.full else 1.0
     while len(calm) + len(hit) < count or rounds > 0:
         rounds -= 1
         answers = await paced(clients, seconds)

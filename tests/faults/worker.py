@@ -70,8 +70,12 @@ class Attempt:
         self.head = head
         self.body = body
         self.asked: dict[str, Any] = json.loads(body)
-        self.number = work.begun = work.begun + 1
-        self._ended = False
+        # A trial of the gateway's own is nobody's request: it is answered alike, and not counted.
+        self._ended = modes.header(head, "x-homing-trial") is not None
+        self.number = work.begun + 1
+        if self._ended:
+            return
+        work.begun += 1
         work.live += 1
         work.log.write(
             begin=self.number,
