@@ -15,7 +15,7 @@ NGINX_LUA := nginx nginx-common libnginx-mod-http-lua libnginx-mod-http-ndk libl
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: api-fuzz bench-keys reloads bench-agreement bench-events bench-overhead bench-scale faults isolation soak help demo test worker-operations worker-equality lint fix bench bench-eviction bench-placement bench-placement-full bench-tiers bench-worker bench-live bench-drills docs render follow clean
+.PHONY: api-fuzz bench-keys reloads bench-agreement bench-events bench-overhead bench-scale faults isolation soak help demo test limits worker-operations worker-equality lint fix bench bench-eviction bench-placement bench-placement-full bench-tiers bench-worker bench-live bench-drills docs render follow clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -43,6 +43,9 @@ isolation: $(STAMP) ## can a tenant tell from times what another asked? 250 + 25
 
 soak: $(STAMP) ## 100,000 requests with faults after the directory is full: memory, files, tasks, gauges (15 min)
 	PYTHONPATH=. $(BIN)/python -m tests.faults.soak
+
+limits: $(STAMP) ## overload, fairness and limits over gateway processes on a real Redis, longer and with the strict bars (3 min)
+	HOMING_TEST_LIMITS=1 $(BIN)/python -m pytest -s -n 0 -p no:randomly --timeout 600 tests/gateway/limits/test_overload.py tests/gateway/limits/test_shared.py tests/end_to_end/test_limits.py
 
 worker-operations: $(STAMP) ## 200,000 random operations on the cache, as many by Hypothesis, and as many calls on the engine
 	HOMING_TEST_OPERATIONS=200000 $(BIN)/python -m pytest -n 2 --timeout 900 tests/backends/test_cache_machine.py tests/backends/test_random_engine.py

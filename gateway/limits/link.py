@@ -34,9 +34,10 @@ class LimitsLink:
     """`async with` gives an unconnected link, which connects at its first call."""
 
     def __init__(self, url: str, call_seconds: float = CALL_SECONDS) -> None:
+        """`call_seconds` bounds a call, connecting included."""
         self._call_seconds = call_seconds
         self._pool = ConnectionPool.from_url(
-            url, socket_timeout=None, socket_connect_timeout=call_seconds, retry=Retry(NoBackoff(), 0), protocol=2
+            url, socket_timeout=None, socket_connect_timeout=None, retry=Retry(NoBackoff(), 0), protocol=2
         )
         self._connection = self._unconnected()
 
@@ -53,12 +54,16 @@ class LimitsLink:
         gone, self._connection = self._connection, self._unconnected()
         await gone.disconnect(nowait=True)
 
-    async def call(self, commands: Sequence[Command]) -> list[Any]:
-        """The answers in the order asked; an error of one command stands in its place. Raises `LinkError`."""
+    async def call(self, commands: Sequence[Command], seconds: float | None = None) -> list[Any]:
+        """The answers in the order asked; an error of one command stands in its place. Raises `LinkError`.
+
+        `seconds` is for calls that no request waits for; they may take a little longer.
+        """
+        look_seconds = (seconds or self._call_seconds) / _LOOKS
         exchange = asyncio.ensure_future(_exchange(self._connection, commands))
         try:
             for _ in range(_LOOKS):
-                await asyncio.wait((exchange,), timeout=self._call_seconds / _LOOKS)
+                await asyncio.wait((exchange,), timeout=look_seconds)
                 if exchange.done():
                     return exchange.result()
         except Exception as error:  # noqa: BLE001 - what is not Redis, or no host's name, makes redis-py raise anything

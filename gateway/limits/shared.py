@@ -24,6 +24,9 @@ from gateway.limits.script import DIGEST, LEASE_SECONDS, SCRIPT, Settled, argume
 
 FAILURES_TO_AWAY: Final = 3
 PROBE_SECONDS: Final = 1.0
+PROBE_CALL_SECONDS: Final = 0.25
+"""No request waits for a probe, and the first of a process is slow: it connects and loads the script."""
+
 RENEW_SECONDS: Final = LEASE_SECONDS / 4
 MOST_QUESTIONS: Final = 512
 """Of one tenant in one call: the script stops everybody else for as long as it runs."""
@@ -67,11 +70,16 @@ class SharedCounts:
         self._holders: dict[str, Account] = {}
         self._something = asyncio.Event()
         self._tasks: tuple[asyncio.Task[None], ...] = ()
-        self.up = True
+        self.up = False
         self.replicas = 1
         """Gateways in all, as last heard while they could hear each other."""
 
     async def __aenter__(self) -> SharedCounts:
+        self._count_gateways()
+        await self._probe()
+        if not self.up:
+            self._failed()
+            log.warning("Redis does not count limits now", extra={"fields": {"because": "no answer at the start"}})
         self._tasks = (
             asyncio.create_task(self._talk(), name="limits"),
             asyncio.create_task(self._renew(), name="limits renewal"),
@@ -123,11 +131,11 @@ class SharedCounts:
         words = (tenant_key(self._name, ""), *arguments(self._gateway, 0, Terms(), Settled(), ()))
         self._something.set()
         try:
-            read_reply((await self._link.call([("EVAL", SCRIPT, 1, *words)]))[0], 0)
+            read_reply((await self._link.call([("EVAL", SCRIPT, 1, *words)], PROBE_CALL_SECONDS))[0], 0)
         except (LinkError, ValueError):
             return
         self._failures, self.up = 0, True
-        log.info("Redis counts limits again")
+        log.info("Redis counts limits")
 
     def _collect(self) -> list[Asked]:
         accounts, self._waiting = tuple(self._waiting.values()), {}
@@ -219,8 +227,8 @@ class SharedCounts:
     async def _renew(self) -> None:
         """Say again what is held, before the lease of it ends."""
         while True:
-            self._count_gateways()
             await asyncio.sleep(RENEW_SECONDS)
+            self._count_gateways()
             if self.up:
                 for account in tuple(self._holders.values()):
                     self.tell(account)

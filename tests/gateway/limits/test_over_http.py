@@ -161,6 +161,7 @@ async def three(redis: RedisServer, tenant: TenantSettings, script=ordinary) -> 
         await until(lambda: all(each.gateway.limits.shared.replicas == 3 for each in gateways), seconds=10)
         for each in gateways:  # about what is counted, on a machine that may be busy
             each.gateway.limits.shared._link._call_seconds = 2.0
+        assert all(each.gateway.limits.shared.up for each in gateways)
         yield gateways
 
 
