@@ -28,8 +28,13 @@ _COUNTS_REQUESTS = frozenset({"chwbl", "least_loaded"})
 
 def in_words(placement: Placement) -> str:
     """One sentence that begins with the reason: `home: worker-3 is the prompt's home, and nobody is better`."""
-    words = _WORDS.get(placement.reason)
+    words = _WORDS.get(placement.reason) if placement.candidates or placement.worker is None else _unnumbered
     return f"{placement.reason}: {words(placement)}" if words is not None else placement.reason
+
+
+def _unnumbered(placement: Placement) -> str:
+    """What can be said where nobody asked for the candidates' numbers."""
+    return f"{placement.worker} of the home {placement.home}; the others were not numbered"
 
 
 def _home(placement: Placement) -> str:
