@@ -13,6 +13,7 @@ import asyncio
 import datetime
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -69,9 +70,11 @@ class Runner:
             )
             try:
                 code = await asyncio.wait_for(process.wait(), ROW_SECONDS)
-            except TimeoutError:
-                process.kill()
+            except (TimeoutError, asyncio.CancelledError) as error:
+                process.send_signal(signal.SIGINT)  # so that it ends what it has started
                 code = await process.wait()
+                if isinstance(error, asyncio.CancelledError):
+                    raise
         row.figure = json.loads(note.read_text())["figure"] if note.exists() else "ended without a figure"
         return code == 0
 
