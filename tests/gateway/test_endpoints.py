@@ -1,64 +1,14 @@
-"""Every endpoint through real sockets: what the worker gets, what comes back, what is counted, and in whose dialect."""
+"""Every endpoint through real sockets: what the worker gets, what comes back, what is counted."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
 
 import pytest
 
-from tests.gateway.dialect_worker import (
-    EMBEDDINGS,
-    as_vllm,
-    message_events,
-    named_event,
-    path_of,
-    recorded,
-    response_events,
-    send_events,
-    without_endpoint,
-)
-from tests.gateway.running_gateway import Answer, Running, running_gateway
-from tests.gateway.scripted_worker import Exchange, Script, refused_port, scripted_worker, until
-
-SYSTEM = "Name the source of whatever you say, and keep it short. " * 40
-USER = [{"role": "user", "content": "Who is there?"}]
-ASKS: dict[str, dict[str, Any]] = {
-    "/v1/responses": {"input": "Who is there?", "instructions": SYSTEM},
-    "/v1/messages": {"messages": USER, "system": SYSTEM, "max_tokens": 9},
-    "/v1/messages/count_tokens": {"messages": USER},
-    "/v1/embeddings": {"input": ["Who", "is there?"]},
-    "/tokenize": {"messages": USER},
-    "/detokenize": {"tokens": [28120, 905]},
-}
-ANSWERS = {
-    "/v1/responses": recorded("responses"),
-    "/v1/messages": recorded("messages"),
-    "/v1/messages/count_tokens": b'{"input_tokens":18}',
-    "/v1/embeddings": EMBEDDINGS,
-    "/tokenize": recorded("tokenize"),
-    "/detokenize": recorded("detokenize"),
-}
-PATHS = list(ASKS)
-SALTED = ("/v1/responses", "/v1/messages", "/v1/embeddings")
-ANTHROPIC = ("/v1/messages", "/v1/messages/count_tokens")
-STREAMS = {"/v1/responses": response_events("one", "北京🙂"), "/v1/messages": message_events("one", "北京🙂")}
-
-
-@asynccontextmanager
-async def workers(count: int = 1, script: Script = as_vllm, **options: Any) -> AsyncIterator[Any]:
-    """A gateway before some workers that answer as vLLM does."""
-    async with AsyncExitStack() as stack:
-        running = [await stack.enter_async_context(scripted_worker(script)) for _ in range(count)]
-        yield await stack.enter_async_context(running_gateway(*running, **options)), running
-
-
-async def ask(running: Running, path: str, key: str = "acme-key", **more: Any) -> Answer:
-    """The path's own request; `more` are fields of it."""
-    body = json.dumps({"model": "m", **ASKS[path], **more}).encode()
-    return await running.ask(path=path, body=body, key=key)
+from tests.gateway.dialect_worker import path_of
+from tests.gateway.endpoint_builders import ANSWERS, ASKS, PATHS, SALTED, STREAMS, SYSTEM, USER, ask, workers
+from tests.gateway.scripted_worker import Exchange, until
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -180,115 +130,6 @@ async def test_what_touches_no_cache_is_spread_and_teaches_the_directory_nothing
         running.gateway.metrics.refresh()
         assert running.count("directory_blocks", model="m") == 0
         assert all(worker.exchanges for worker in fleet)
-
-
-@pytest.mark.parametrize("path", PATHS)
-async def test_errors_of_the_gateway_come_in_the_callers_dialect(path: str) -> None:
-    """No key, an unknown model, a bad body, the wrong method."""
-    async with workers() as (running, _):
-        answers = [
-            await ask(running, path, key="nobody"),
-            await ask(running, path, model="other"),
-            await running.ask(path=path, body=b"{"),
-            await running.ask(path=path, method="GET"),
-        ]
-        assert [answer.status for answer in answers] == [401, 404, 400, 405]
-        for answer in answers:
-            assert ("request_id" in answer.json) is (path in ANTHROPIC)
-            assert answer.error["message"]
-        kinds = [answer.error["type"] for answer in answers]
-        if path in ANTHROPIC:
-            bad = "invalid_request_error"
-            assert kinds == ["authentication_error", "not_found_error", bad, bad]
-            assert answers[1].json["request_id"] == answers[1].fields["request-id"]
-        else:
-            assert set(kinds) == {"invalid_request_error"}
-
-
-@pytest.mark.parametrize("path", PATHS)
-async def test_no_worker_at_all_is_503_or_anthropics_529(path: str) -> None:
-    """With the hint to come back."""
-    async with running_gateway(refused_port(), probe_seconds=0.1) as running:
-        answer = await ask(running, path)
-        assert answer.status == (529 if path in ANTHROPIC else 503)
-        assert answer.fields["retry-after"] == "1"
-
-
-@pytest.mark.parametrize("path", PATHS)
-async def test_a_worker_without_the_endpoint_is_told_of_clearly_and_stays(path: str) -> None:
-    """404 in the caller's dialect; the worker goes on answering what it can."""
-    async with workers(script=without_endpoint) as (running, (worker,)):
-        answer = await ask(running, path)
-        assert answer.status == 404
-        assert "do not serve this endpoint" in answer.error["message"]
-        assert answer.json.get("type") == ("error" if path in ANTHROPIC else None)
-        worker.script = as_vllm
-        assert (await ask(running, path)).status == 200
-        assert running.count("backend_ejections_total", reason="broke") == 0
-        assert running.count("requests_total", tenant="acme", model="m", code="404") == 1
-
-
-async def test_a_workers_refusal_passes_as_it_is_or_in_anthropics_shape() -> None:
-    """Case C-09, on the other endpoints: the status, a JSON type, and the worker's words."""
-    said = b'{"error":{"message":"too long","type":"BadRequestError","param":null,"code":400}}'
-
-    async def refuses(exchange: Exchange) -> None:
-        await exchange.send_json(said, status="400 Bad Request")
-
-    async with workers(script=refuses) as (running, _):
-        answer = await ask(running, "/v1/responses", stream=True)
-        assert (answer.status, answer.body) == (400, said)
-        answer = await ask(running, "/v1/messages", stream=True)
-        assert (answer.status, answer.fields["content-type"]) == (400, "application/json")
-        assert answer.error == {"type": "invalid_request_error", "message": "too long"}
-        assert answer.json["request_id"] == answer.fields["request-id"]
-
-
-@pytest.mark.parametrize("path", list(STREAMS))
-async def test_a_cut_stream_ends_in_an_error_event_and_no_completion(path: str) -> None:
-    """Case C-06 in both dialects: what came passes, then one error event, and nothing that looks like an end."""
-    whole = STREAMS[path]
-
-    async def cut(exchange: Exchange) -> None:
-        await exchange.begin_stream()
-        for each in whole[:3]:
-            await exchange.chunk(each)
-        await exchange.chunk(whole[3][:20])
-        exchange.reset()
-
-    async with workers(script=cut) as (running, _):
-        answer = await ask(running, path, stream=True)
-        came, _, last = answer.body.rpartition(b"event: ")
-        assert came == b"".join(whole[:3])
-        assert last.startswith(b"error\ndata: ")
-        told = json.loads(last.partition(b"data: ")[2])
-        assert told["error"]["type"] == ("api_error" if path in ANTHROPIC else "server_error")
-        assert b"completed" not in answer.body
-        assert b"message_stop" not in answer.body
-        await until(running.settled)
-        assert running.count("requests_total", tenant="acme", model="m", code="502") == 1
-
-
-@pytest.mark.parametrize(
-    ("path", "event"),
-    [
-        ("/v1/responses", named_event("error", code="x", message="m", param=None, sequence_number=0)),
-        ("/v1/messages", named_event("error", error={"type": "overloaded_error", "message": "m"})),
-    ],
-)
-async def test_an_error_event_of_the_worker_passes_and_counts_as_one(path: str, event: bytes) -> None:
-    """Case C-08 in both dialects: not tried again, and the worker is not at fault."""
-
-    async def failing(exchange: Exchange) -> None:
-        await send_events(exchange, b": ping\n\n", event)
-
-    async with workers(2, script=failing) as (running, fleet):
-        answer = await ask(running, path, stream=True)
-        assert (answer.status, answer.body) == (200, b": ping\n\n" + event)
-        assert sum(len(worker.exchanges) for worker in fleet) == 1
-        await until(running.settled)
-        assert running.count("requests_total", tenant="acme", model="m", code="502") == 1
-        assert running.count("backend_ejections_total", reason="broke") == 0
 
 
 async def test_one_model_is_shown_by_its_name() -> None:
