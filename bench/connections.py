@@ -176,8 +176,8 @@ def acknowledged(client: Client) -> int:
 
 def waiting_in_socket(local: int, remote: int) -> int:
     """Bytes that the gateway's socket for this client holds and the gateway has not read."""
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        fields = line.split()
+    for told in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = told.split()
         if (fields[1][-4:], fields[2][-4:]) == (f"{local:04X}", f"{remote:04X}"):
             return int(fields[4].partition(":")[2], 16)
     return 0

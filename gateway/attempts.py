@@ -210,7 +210,7 @@ class Attempts:
         error = gateway_error(fault)
         job.executions += fault.cause is not Cause.REFUSED
         # A worker that stayed silent has used up the caller's patience, and may still be at work on it.
-        if job.executions >= MOST_EXECUTIONS or fault.cause in (Cause.SILENT, Cause.SHUTDOWN):
+        if job.executions >= MOST_EXECUTIONS or fault.cause in (Cause.SILENT, Cause.SHUTDOWN, Cause.FILES):
             raise error
         if not self.retries.another(job, worker):
             raise error
@@ -220,7 +220,7 @@ class Attempts:
     def _report(self, worker: Worker, fault: UpstreamFault | None) -> None:
         if fault is None:
             self._fleet.report(worker, Outcome.ANSWERED)
-        elif fault.cause not in (Cause.SHUTDOWN, Cause.CLIENT):
+        elif fault.cause not in (Cause.SHUTDOWN, Cause.CLIENT, Cause.FILES):
             self._fleet.report(worker, _OUTCOMES.get(fault.cause, Outcome.BROKE))
 
 

@@ -7,7 +7,11 @@ which connections began to wait is the order in which their time is up.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Generic, NamedTuple, TypeVar
+from itertools import islice, takewhile
+from typing import Final, Generic, NamedTuple, TypeVar
+
+MOST_AT_ONCE: Final = 32
+"""So many are closed in one go; a thousand that came together must not stall the others together."""
 
 C = TypeVar("C", bound=Hashable)
 
@@ -88,7 +92,7 @@ class Connections(Generic[C]):
         self._closes.pop(connection, None)
 
     def overdue(self, now: float) -> Overdue[C]:
-        """Whose time is up; told once."""
+        """Whose time is up, MOST_AT_ONCE of each kind at most; told once."""
         return Overdue(_expired(self._heads, now), _expired(self._closes, now))
 
     def next_deadline(self) -> float | None:
@@ -110,11 +114,8 @@ class Connections(Generic[C]):
 
 
 def _expired(waits: dict[C, float], now: float) -> list[C]:
-    expired = []
-    for connection, deadline in waits.items():
-        if deadline > now:
-            break
-        expired.append(connection)
+    some = islice(waits.items(), MOST_AT_ONCE)
+    expired = [connection for connection, _ in takewhile(lambda wait: wait[1] <= now, some)]
     for connection in expired:
         del waits[connection]
     return expired

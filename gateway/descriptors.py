@@ -5,8 +5,8 @@ from __future__ import annotations
 import resource
 from typing import Final
 
-LEAST_RESERVE: Final = 32
-"""Kept for workers' probes, the admin port, logs and what a runtime opens for itself."""
+LEAST_RESERVE: Final = 64
+"""Kept for what a process has open anyway, for connections kept to workers, probes, the admin port and logs."""
 
 
 def raise_limit() -> int:

@@ -15,6 +15,7 @@ from gateway.errors import (
     EndpointNotServed,
     GatewayError,
     GatewayShutdown,
+    TooManyConnections,
     UpstreamFailed,
     UpstreamTimedOut,
     WorkerRefused,
@@ -259,6 +260,8 @@ def gateway_error(fault: UpstreamFault) -> GatewayError:
     """What the caller is told of a fault at the worker: what happened, not where."""
     if fault.cause is Cause.SHUTDOWN:
         return GatewayShutdown("The gateway is shutting down; try again.")
+    if fault.cause is Cause.FILES:
+        return TooManyConnections("The gateway has as many open files as it may; try again.")
     if fault.cause is Cause.SILENT:
         return UpstreamTimedOut("The model server did not answer in time.")
     if fault.cause is Cause.REFUSED:

@@ -5,6 +5,7 @@ a kept connection that the worker closed at the very moment it was used again.
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections import defaultdict
 from typing import Final, NamedTuple
 
@@ -180,6 +181,8 @@ class Upstream:
                 if loop.time() - deadline < OWN_LATENESS_SECONDS or chance == CONNECT_CHANCES - 1:
                     break
             except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    raise UpstreamFault(Cause.FILES, "no descriptor left", answered=False) from None
                 raise UpstreamFault(Cause.REFUSED, f"no connection: {error.strerror}", answered=False) from None
         raise UpstreamFault(Cause.REFUSED, "no connection in time", answered=False)
 

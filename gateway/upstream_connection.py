@@ -38,6 +38,8 @@ class Cause(Enum):
     """The gateway's own end, not the worker's fault."""
     CLIENT = "client"
     """The caller's fault, not the worker's."""
+    FILES = "files"
+    """The gateway has no descriptor left, which is not the worker's fault either."""
 
 
 class UpstreamFault(Exception):

@@ -34,6 +34,14 @@ def test_a_head_has_its_time_from_the_connections_beginning() -> None:
     assert connections.next_deadline() is None
 
 
+def test_many_whose_time_is_up_are_told_in_turns() -> None:
+    """A thousand slow clients that came together must not stall the others when they go."""
+    connections = connected(*map(str, range(100)))
+    told = [connections.overdue(999.0).heads for _ in range(5)]
+    assert [len(some) for some in told] == [32, 32, 32, 4, 0]
+    assert [name for some in told for name in some] == list(map(str, range(100)))
+
+
 def test_a_later_head_has_its_time_from_its_first_byte() -> None:
     """More bytes give it no more time; the whole head ends it."""
     connections = connected("a")
