@@ -224,9 +224,9 @@ class Gateway:
         await self._applier.check(self.config, config, secrets)
 
     def _apply(self, config: Config, secrets: Secrets) -> None:
-        self._applier.apply(self.config, config, secrets)
-        self.prewarmer.pin(self.serving, self.tenants.named, config.tenants)
-        self.config = config
+        # Said before it is done: what fails half-way is undone by a step back from there.
+        before, self.config = self.config, config
+        self._applier.apply(before, config, secrets)
 
     def _sharing(self, secrets: Secrets, clock: Callable[[], float]) -> Sharing | None:
         settings, url = self.config.redis, secrets.redis_url
@@ -260,7 +260,7 @@ class Gateway:
         await self._stack.enter_async_context(self._watch)
         await self._stack.enter_async_context(self._admin)
         listen = self.config.listen
-        self.admin_port = await _listen(self._admin.start, listen.admin_host, listen.admin_port)
+        self.admin_port = await listen_at(self._admin.start, listen.admin_host, listen.admin_port)
         for backend in self._backends:
             self.fleet.add(backend)
         await self._stack.enter_async_context(self.probes)
@@ -279,7 +279,7 @@ class Gateway:
         self.readiness.done(LOADED)
         self._stack.push_async_callback(self.server.stop, 0.0)
         await self._stack.enter_async_context(self.prewarmer)
-        self.api_port = await _listen(self.server.start, listen.host, listen.port)
+        self.api_port = await listen_at(self.server.start, listen.host, listen.port)
         self.readiness.done(LISTENING)
         await self._stack.enter_async_context(self.reloader)
         say_what_runs(self.config, self.fleet, api_port=self.api_port, admin_port=self.admin_port)
@@ -292,7 +292,8 @@ class Gateway:
         self._stack.push_async_callback(self.serving.close)
 
 
-async def _listen(start: Callable[[str, int], Awaitable[int]], host: str, port: int) -> int:
+async def listen_at(start: Callable[[str, int], Awaitable[int]], host: str, port: int) -> int:
+    """Listen by `start`; `CannotListen` names the place."""
     try:
         return await start(host, port)
     except OSError as error:

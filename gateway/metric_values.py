@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from math import inf
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from prometheus_client.utils import floatToGoString
 
@@ -102,23 +102,3 @@ class Histogram:
         yield Reading("_count", {}, float(so_far))
         if self.bounds[0] >= 0:
             yield Reading("_sum", {}, self.total)
-
-
-Value = Counter | Gauge | Histogram
-
-Dump = Any
-"""A value's numbers as JSON has them: a number, or a histogram's total and counts."""
-
-
-def dumped(value: Value) -> Dump:
-    """What another process needs to add this value to others."""
-    return [value.total, *value.counts] if isinstance(value, Histogram) else value.value
-
-
-def add(value: Value, dump: Dump) -> None:
-    """Add what another process counted."""
-    if isinstance(value, Histogram):
-        value.total += dump[0]
-        value.counts = [mine + theirs for mine, theirs in zip(value.counts, dump[1:], strict=True)]
-    else:
-        value.value += dump

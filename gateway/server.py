@@ -66,6 +66,8 @@ class DataServer:
         self._proxy = proxy
         self._fleet = fleet
         self._upstream = upstream
+        self.shares_port = False
+        """Whether other processes listen at the same port; set before `start`."""
         self._draining = False
         self._open = 0
         self._all_done = asyncio.Event()
@@ -83,7 +85,7 @@ class DataServer:
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port, which matters where `port` is 0. OSError when it is taken."""
         self._listener = await asyncio.get_running_loop().create_server(
-            self._http, host, port, backlog=BACKLOG, reuse_address=True
+            self._http, host, port, backlog=BACKLOG, reuse_address=True, reuse_port=self.shares_port
         )
         return int(self._listener.sockets[0].getsockname()[1])
 

@@ -20,6 +20,8 @@ from gateway.cli import CONFIG_VARIABLE, MISUSE, CommandError
 from gateway.config import Config, ConfigError, Secrets, check_config, config_for_workers, load_config, load_secrets
 from gateway.descriptors import raise_limit
 from gateway.logs import RequestLog, set_up, tear_down
+from gateway.processes.child import Place, own_config, tell_parent
+from gateway.processes.serve import serve_processes
 from gateway.reload import Source
 from gateway.settings import Listen
 from router.tokenise import TokeniserError
@@ -28,6 +30,8 @@ COLLECTIONS = (700, 10, 1000)
 """When Python looks for cycles. The third is a hundred times rarer than its default: a look at everything stands still
 for 0.7 s with 64 full directories (bench/scale.py), and they hold no garbage: who forgets a worker cuts its links.
 """
+
+MOST_PROCESSES = 64
 
 HOW_TO_START = "homing serve --config FILE, or for a first try: homing serve --worker http://127.0.0.1:8000"
 
@@ -45,10 +49,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="address of the API, instead of listen.host")
     parser.add_argument("--port", type=int, help="port of the API, instead of listen.port; 0 takes a free one")
     parser.add_argument("--admin-port", type=int, help="port of /readyz and /metrics, instead of listen.admin_port")
+    parser.add_argument("--processes", type=int, default=1, metavar="N", help="serve on N cores (docs/operations.md)")
+    parser.add_argument("--as-process", type=Place.parse, help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve; 0 after a drain, 2 for a wrong configuration, 1 when it cannot start."""
+    if not 1 <= arguments.processes <= MOST_PROCESSES:
+        then = f"--processes takes a number from 1 to {MOST_PROCESSES}; a core serves one"
+        raise CommandError(f"not a number of processes: {arguments.processes}", then=then, code=MISUSE)
     config = configuration(arguments)
     secrets = load_secrets(config, os.environ)
     handler = set_up(config.log, sys.stderr)
@@ -56,7 +65,9 @@ def run(arguments: argparse.Namespace) -> int:
     usual = gc.get_threshold()
     gc.set_threshold(*COLLECTIONS)
     try:
-        return run_loop(serve(config, secrets, source_of(arguments)))
+        if arguments.processes > 1:
+            return run_loop(serve_processes(config, arguments))
+        return run_loop(serve(config, secrets, source_of(arguments), arguments.as_process))
     except CannotListen as error:
         raise CommandError(str(error), then="choose another with --host, --port or --admin-port") from None
     except TokeniserError as error:
@@ -68,6 +79,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def configuration(arguments: argparse.Namespace) -> Config:
     """The configuration that the options ask for, checked; `ConfigError` or `CommandError` says what is wrong."""
+    config = _asked(arguments)
+    return own_config(config, arguments.as_process) if arguments.as_process else config
+
+
+def _asked(arguments: argparse.Namespace) -> Config:
     if arguments.worker:
         return config_for_workers(arguments.worker, _listen(arguments, Listen()))
     path = arguments.config or os.environ.get(CONFIG_VARIABLE)
@@ -94,17 +110,24 @@ def source_of(arguments: argparse.Namespace) -> Source | None:
     return Source(Path(path), load)
 
 
-async def serve(config: Config, secrets: Secrets, source: Source | None = None) -> int:
-    """Run a gateway until a signal asks it to leave; a second signal ends the drain. SIGHUP reads the file anew."""
+async def serve(config: Config, secrets: Secrets, source: Source | None = None, place: Place | None = None) -> int:
+    """Run a gateway until a signal asks it to leave; a second signal ends the drain. SIGHUP reads the file anew.
+
+    With a `place` it is one of several, and shares its port with the others.
+    """
     signals = Signals()
     gateway = Gateway(config, secrets, source=source, request_log=RequestLog(config.log, sys.stderr))
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gateway.reloader.ask)
+    gateway.server.shares_port = place is not None
     if not await signals.unless_told(gateway.__aenter__()):
         return 0
+    line = await tell_parent(place, gateway.admin_port) if place is not None else None
     try:
         await signals.told()
         await signals.unless_told(gateway.drain())
     finally:
+        if line is not None:
+            line.cancel()
         await gateway.__aexit__(None, None, None)
     return 0
 

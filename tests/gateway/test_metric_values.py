@@ -14,7 +14,7 @@ from prometheus_client import Histogram as TheirHistogram
 from prometheus_client.openmetrics.exposition import generate_latest as generate_open_metrics
 
 from gateway.metric_families import LabelValues, counter, declared_rows, gauge, histogram
-from gateway.metric_values import Counter, Gauge, Histogram, add, dumped
+from gateway.metric_values import Counter, Histogram
 
 BUCKETS = (0.001, 0.01, 0.5, 1.0, 60.0)
 SIGNED = (-4.0, 0.0, 4.0)
@@ -107,27 +107,3 @@ def test_a_name_is_taken_once():
     registry, _ = build_ours()
     with pytest.raises(ValueError, match="Duplicated"):
         declared_rows(Table)["lag_seconds"].build(registry, "x_", LabelValues())
-
-
-@given(st.lists(st.lists(ANY, max_size=10), min_size=1, max_size=4))
-def test_values_of_several_processes_add_up(parts):
-    """A sum of dumps is what one process would have counted."""
-    whole, total = Histogram(BUCKETS), Histogram(BUCKETS)
-    for part in parts:
-        own = Histogram(BUCKETS)
-        for amount in part:
-            own.observe(amount)
-            whole.observe(amount)
-        add(total, dumped(own))
-    assert total.counts == whole.counts
-    assert total.total == pytest.approx(whole.total, rel=1e-9, abs=1e-6)
-
-
-def test_counters_and_gauges_add_up_too():
-    """Two processes with three requests each have six."""
-    for kind in (Counter, Gauge):
-        total, own = kind(), kind()
-        own.inc(3)
-        for _ in range(2):
-            add(total, dumped(own))
-        assert total.value == 6.0
