@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.fleet import Change, ChangeKind
 from gateway.logs import RequestLog
 from gateway.reload import APPLIED, REFUSED
 from gateway.settings import Log
@@ -61,7 +62,7 @@ async def test_prompts_of_workers_that_stay_keep_their_home(path):
     """A third worker takes a third of the prompts; the others go where their cache is."""
     async with scripted_worker() as first, scripted_worker() as second, scripted_worker() as third:
         ring = {"m": {**build_data(first.port, second.port)["models"]["m"], "policy": "ring"}}
-        replace_data(path, build_data(models=ring))
+        replace_data(path, build_data(models=ring, prewarm={"enabled": False}))
         async with gateway_from(path) as running:
 
             async def owners() -> list[str]:
@@ -76,7 +77,7 @@ async def test_prompts_of_workers_that_stay_keep_their_home(path):
 
             before = await owners()
             ring["m"]["backends"]["static"].append({"url": third.url, "name": "w3"})
-            replace_data(path, build_data(models=ring))
+            replace_data(path, build_data(models=ring, prewarm={"enabled": False}))
             assert await running.gateway.reloader.reload() == APPLIED
             await until(lambda: running.gateway.fleet.worker("w3").up)
             await on_the_ring(running, 3)
@@ -195,3 +196,25 @@ async def test_a_pinned_prompt_comes_with_its_tenant(path, tmp_path):
             assert await running.gateway.reloader.reload() == APPLIED
             assert running.gateway.config.tenants["acme"].pinned[0].name == "kind"
             assert running.gateway.prewarmer.pins._settings["acme"].pinned[0].name == "kind"
+
+
+async def test_a_move_that_fails_half_way_is_taken_back(path):
+    """The worker that had left is there again, the one that had come is not; nobody is refused."""
+    async with scripted_worker() as first, scripted_worker() as second:
+        replace_data(path, build_data(first.port))
+        async with gateway_from(path) as running:
+            fleet = running.gateway.fleet
+            data = build_data(second.port)
+            data["models"]["m"]["backends"]["static"][0]["name"] = "w2"
+
+            def fail(change: Change) -> None:
+                if change.kind is ChangeKind.JOINED and change.worker.name == "w2":
+                    raise RuntimeError
+
+            fleet.on_change(fail)
+            replace_data(path, data)
+            assert await running.gateway.reloader.reload() == REFUSED
+            assert [worker.name for worker in fleet.workers] == ["w1"]
+            await until(lambda: fleet.worker("w1").up)
+            assert await status_with(running, "acme-key") == 200
+            fleet.check_integrity()
