@@ -59,8 +59,13 @@ class TenantSettings(Section, frozen=True):
     max_prompt_tokens: Annotated[
         Count | None, Meta(description="Longest prompt in tokens; by default what the model takes.")
     ] = None
-    limits: TenantLimits | None = None
-    budget: TenantBudget | None = None
+    limits: Annotated[
+        TenantLimits | None,
+        Meta(description="Bounds on what it takes a minute, at a time and per answer; none by default."),
+    ] = None
+    budget: Annotated[
+        TenantBudget | None, Meta(description="Tokens it may use in a period; as many as it likes by default.")
+    ] = None
     weight: Annotated[
         Annotated[float, Meta(gt=0, le=1000)],
         Meta(description="Its share when every worker is full: 2 gets twice what 1 gets, in tokens of prompts."),
