@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -29,6 +30,9 @@ PASSED_ON: Final = frozenset((b"content-type", b"content-encoding", b"retry-afte
 
 _REFUSED, _FAULT, _BAD_GATEWAY = 400, 500, 502
 _NO_ENDPOINT: Final = frozenset((404, 405, 501))
+AFTER_END_SECONDS: Final = 0.25
+"""How long a worker may take to end the body of a stream whose last event it has sent."""
+
 _USAGE_LIMIT_BYTES: Final = 4 * 1024 * 1024
 
 
@@ -97,6 +101,7 @@ class EventPassage:
         self._bill = bill
         self._scanner = answer.dialect.scanner(strip_usage=strip)
         self._events = 0
+        self._last_call: asyncio.TimerHandle | None = None
         head = connection.answered_head
         answer.begin(head.status, passed_on(head) + UNBUFFERED, None)
 
@@ -115,9 +120,15 @@ class EventPassage:
             self._end(ready)
         elif ready:
             self._answer.write(ready, last=False)
+            if scanner.done and self._last_call is None:
+                self._last_call = asyncio.get_running_loop().call_later(AFTER_END_SECONDS, self._end_without_worker)
             if self._answer.stalled:
                 connection.pause()
                 connection.wake()
+
+    def _end_without_worker(self) -> None:
+        """The last event came by and the body goes on: nothing is missing, and nobody waits for nothing (C-27)."""
+        self._connection.fail(Cause.CLIENT, "its stream has ended and its body has not")
 
     def broke(self, fault: UpstreamFault) -> None:
         """Tell the client in band; after `[DONE]` nothing is missing."""
@@ -141,6 +152,8 @@ class EventPassage:
 
     def _end(self, ready: bytes) -> None:
         scanner, connection = self._scanner, self._connection
+        if self._last_call is not None:
+            self._last_call.cancel()
         if isinstance(connection.framing, UntilCloseFraming) and not scanner.done:
             # Nothing but [DONE] tells a finished stream from a cut one here.
             if ready:

@@ -13,6 +13,7 @@ from tests.gateway.scripted_worker import Script, scripted_worker
 
 SYSTEM = "Name the source of whatever you say, and keep it short. " * 40
 USER = [{"role": "user", "content": "Who is there?"}]
+CHAT = {"messages": [{"role": "system", "content": SYSTEM}, *USER]}
 ASKS: dict[str, dict[str, Any]] = {
     "/v1/responses": {"input": "Who is there?", "instructions": SYSTEM},
     "/v1/messages": {"messages": USER, "system": SYSTEM, "max_tokens": 9},
@@ -45,5 +46,5 @@ async def workers(count: int = 1, script: Script = as_vllm, **options: Any) -> A
 
 async def ask(running: Running, path: str, key: str = "acme-key", **more: Any) -> Answer:
     """The path's own request; `more` are fields of it."""
-    body = json.dumps({"model": "m", **ASKS[path], **more}).encode()
+    body = json.dumps({"model": "m", **ASKS.get(path, CHAT), **more}).encode()
     return await running.ask(path=path, body=body, key=key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from tests.gateway.dialect_worker import as_vllm, named_event, send_events, without_endpoint
 from tests.gateway.endpoint_builders import ANTHROPIC, PATHS, STREAMS, ask, workers
 from tests.gateway.running_gateway import running_gateway
-from tests.gateway.scripted_worker import Exchange, refused_port, until
+from tests.gateway.scripted_worker import DONE, Exchange, event, refused_port, until
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -99,22 +100,42 @@ async def test_a_cut_stream_ends_in_an_error_event_and_no_completion(path: str) 
         assert running.count("requests_total", tenant="acme", model="m", code="502") == 1
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", *STREAMS])
+async def test_a_worker_that_forgets_to_end_a_body_holds_nobody_up(path: str) -> None:
+    """Case C-27: thirty streams whose last event came and whose socket stays open; all are whole and let go of."""
+    events = STREAMS.get(path, [event("one"), DONE])
+
+    async def forgetful(exchange: Exchange) -> None:
+        await exchange.begin_stream()
+        for each in events:
+            await exchange.chunk(each)
+        await exchange.client_gone()
+
+    async with workers(script=forgetful, idle=30.0) as (running, (worker,)):
+        answers = await asyncio.gather(*[ask(running, path, stream=True) for _ in range(30)])
+        assert {(answer.status, answer.body, answer.whole) for answer in answers} == {(200, b"".join(events), True)}
+        await until(running.settled)
+        await until(lambda: worker.live == 0)
+        assert running.count("requests_total", tenant="acme", model="m", code="200") == 30
+        assert running.count("backend_ejections_total", reason="silent") == 0
+
+
 @pytest.mark.parametrize(
-    ("path", "event"),
+    ("path", "error_event"),
     [
         ("/v1/responses", named_event("error", code="x", message="m", param=None, sequence_number=0)),
         ("/v1/messages", named_event("error", error={"type": "overloaded_error", "message": "m"})),
     ],
 )
-async def test_an_error_event_of_the_worker_passes_and_counts_as_one(path: str, event: bytes) -> None:
+async def test_an_error_event_of_the_worker_passes_and_counts_as_one(path: str, error_event: bytes) -> None:
     """Case C-08 in both dialects: not tried again, and the worker is not at fault."""
 
     async def failing(exchange: Exchange) -> None:
-        await send_events(exchange, b": ping\n\n", event)
+        await send_events(exchange, b": ping\n\n", error_event)
 
     async with workers(2, script=failing) as (running, fleet):
         answer = await ask(running, path, stream=True)
-        assert (answer.status, answer.body) == (200, b": ping\n\n" + event)
+        assert (answer.status, answer.body) == (200, b": ping\n\n" + error_event)
         assert sum(len(worker.exchanges) for worker in fleet) == 1
         await until(running.settled)
         assert running.count("requests_total", tenant="acme", model="m", code="502") == 1
