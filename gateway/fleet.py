@@ -200,7 +200,7 @@ class Fleet:
         trouble = result.trouble or worker.unfit()
         if trouble is not None:
             self._out(worker, State.DOWN, trouble, "probe")
-        elif not worker.standing.out or worker.standing.tried(now, good=result.trial is True):
+        elif not worker.standing.out or (result.trial is not None and worker.standing.tried(now, good=result.trial)):
             self._up(worker)
         elif worker.state is not State.EJECTED and not worker.hung:
             self._out(worker, State.EJECTED, worker.trouble or "its answers broke", "broke")

@@ -61,6 +61,20 @@ def test_an_ejected_worker_is_back_with_a_good_trial_and_not_with_a_good_probe()
     assert rig.usable == rig.names
 
 
+def test_rounds_of_probes_bring_it_back_within_a_second_of_being_well() -> None:
+    """Row A12: a quarter of a second between rounds, and a trial only when one is due."""
+    rig = Rig()
+    rig.eject("w0")
+    trials, well_at = 0, rig.now + 10.0
+    while not rig.fleet.worker("w0").up:
+        rig.now += 0.25
+        due = rig.fleet.worker("w0").standing.trial_due(rig.now)
+        trials += due
+        rig.probe("w0", trial=rig.now >= well_at if due else None)
+    assert rig.now - well_at <= 1.0
+    assert 10 <= trials <= 14
+
+
 def test_a_share_of_it_at_first_and_all_of_it_after_five_seconds() -> None:
     """Row A9: linear, at least one, and only where a bound was given."""
     rig = Rig()
