@@ -118,7 +118,7 @@ class Gateway:
         )
         self._proxy = self._make_proxy(clock)
         self.server = DataServer(
-            self._proxy, self.fleet, self._upstream, timeouts=config.timeouts, limits=config.limits
+            self._proxy, self.fleet, self._upstream, self.metrics, timeouts=config.timeouts, limits=config.limits
         )
         self.reloader = Reloader(config, secrets, source, self.metrics, self.tenants.revoke, supervisor=self.tasks)
         self._applier = self._make_applier()

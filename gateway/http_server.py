@@ -20,6 +20,7 @@ from gateway.client_answer import already_sent, last_words
 from gateway.connections import Bounds, Connections
 from gateway.errors import GatewayError, HeadTooLarge, InvalidRequest, RequestTimeout, TooManyConnections
 from gateway.http_loop import RequestLoop
+from gateway.metrics import Metrics
 
 MOST_HEADER_FIELDS: Final = 100
 MOST_FIELD_BYTES: Final = 8190
@@ -112,6 +113,7 @@ class Handler(RequestLoop):
     def _take_piece_of_head(self, size: int) -> None:
         self._head_bytes += size
         if self._head_bytes > MOST_HEAD_BYTES:
+            self._server.count_closed("large_head")
             self.refuse(HeadTooLarge("The request's head is too large."))
         else:
             self._server.head_began(self)
@@ -180,7 +182,7 @@ class Handler(RequestLoop):
 class HttpServer(Server):
     """Makes a `Handler` for each connection; a handler's task is cancelled when its client leaves."""
 
-    def __init__(self, handler: Any, bounds: Bounds, keep_alive_seconds: float) -> None:
+    def __init__(self, handler: Any, bounds: Bounds, keep_alive_seconds: float, metrics: Metrics) -> None:
         if HttpRequestParser is HttpRequestParserPy:
             raise RuntimeError(
                 "aiohttp runs without its C parser, on whose strictness the gateway relies: "
@@ -190,6 +192,8 @@ class HttpServer(Server):
         self._quiet = QuietLogger("homing.aiohttp")
         self._keep_alive_seconds = keep_alive_seconds
         self.waits: Connections[Handler] = Connections(bounds)
+        self._metrics = metrics
+        metrics.before_scrape(self._tell_connections)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 
@@ -204,6 +208,8 @@ class HttpServer(Server):
         made = cast(Handler, handler)
         leaving = self.waits.opened(made, self._loop.time())
         self._watch()
+        if leaving is not None:
+            self.count_closed("too_many")
         if leaving is made:
             made.refuse(TooManyConnections("The gateway has as many connections as it may; try again."))
         elif leaving is not None:
@@ -218,6 +224,7 @@ class HttpServer(Server):
         """A whole head came."""
         leaving = self.waits.asked(handler)
         if leaving is not None:
+            self.count_closed("too_many")
             leaving.force_close()
 
     def head_began(self, handler: Handler) -> None:
@@ -255,12 +262,23 @@ class HttpServer(Server):
         self._timer = None
         overdue = self.waits.overdue(max(self._loop.time(), self._timer_at))
         for handler in overdue.heads:
+            self.count_closed("slow_head")
             handler.head_is_overdue()
         for handler in overdue.closes:
             transport = self._connections.get(handler)
             if transport is not None:
+                self.count_closed("unread")
                 transport.abort()
         self._watch()
+
+    def count_closed(self, reason: str) -> None:
+        """A bound closed a connection."""
+        self._metrics.client_connections_closed_total.labels(reason).inc()
+
+    def _tell_connections(self) -> None:
+        of_state = self._metrics.client_connections.labels
+        of_state("idle").set(self.waits.idle)
+        of_state("busy").set(self.waits.open - self.waits.idle)
 
 
 def _keep_little_unsent(transport: asyncio.Transport) -> None:

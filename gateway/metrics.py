@@ -220,6 +220,14 @@ class Metrics:
         "Unix time when the configuration was last read and found right."
     )
 
+    # Connections of clients
+    client_connections = gauge("Connections of clients, by state: idle, or busy with a request.", "state")
+    client_connections_closed_total = counter(
+        "Connections closed by the gateway's own bounds, by reason: too_many, slow_head, large_head, unread (an answer "
+        "that nobody took).",
+        "reason",
+    )
+
     # The process
     task_restarts_total = counter("Background tasks that a fault of our own ended and that were begun again.", "task")
     event_loop_lag_seconds = histogram("How late the event loop woke a timer.", buckets=LAG_BUCKETS)

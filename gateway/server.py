@@ -24,6 +24,7 @@ from gateway.dialects.table import dialect_of
 from gateway.errors import GatewayError, MethodNotAllowed, ModelNotFound, UnknownPath, UnsupportedVersion
 from gateway.fleet import Fleet
 from gateway.http_server import Handler, HttpServer
+from gateway.metrics import Metrics
 from gateway.openapi import MODELS_PATH
 from gateway.proxy import Proxy
 from gateway.request_fields import refuse_doubtful, switches_protocol
@@ -58,6 +59,7 @@ class DataServer:
         proxy: Proxy,
         fleet: Fleet,
         upstream: Upstream,
+        metrics: Metrics,
         *,
         timeouts: Timeouts | None = None,
         limits: Limits | None = None,
@@ -75,7 +77,7 @@ class DataServer:
         self._write_seconds = timeouts.write_seconds
         self._linger_bytes = limits.body_bytes
         bounds = Bounds(limits.connections, room_for_clients(), timeouts.header_seconds, timeouts.write_seconds)
-        self._http = HttpServer(self._answer, bounds, timeouts.keep_alive_seconds)
+        self._http = HttpServer(self._answer, bounds, timeouts.keep_alive_seconds, metrics)
         self._listener: asyncio.Server | None = None
         self._routes: dict[str, Route] = {
             **{each.value: Route("POST", partial(self._ask, each), dialect_of(each)) for each in Endpoint},

@@ -7,7 +7,10 @@ import json
 import time
 
 import pytest
+from aiohttp.web import BaseRequest
 
+from gateway.client_answer import ClientAnswer
+from gateway.server import Route
 from tests.gateway.running_gateway import Client, Running, build_request
 from tests.gateway.scripted_worker import DONE, Exchange, event, silent, until
 from tests.gateway.test_proxy import one_worker
@@ -28,6 +31,7 @@ async def test_a_connection_that_says_nothing_is_closed_without_a_word() -> None
         client = await running.connect()
         assert 0.1 < await closed_after(client) < 2.0
         await until(lambda: running.gateway.server.connections.open == 0)
+        assert running.count("client_connections_closed_total", reason="slow_head") == 1
 
 
 @pytest.mark.parametrize("before", [b"", build_request()])
@@ -95,6 +99,7 @@ async def test_a_head_without_end_is_a_431() -> None:
             client.writer.write(b"x-%d: %b\r\n" % (number, b"y" * 8000))
             await asyncio.sleep(0.001)
         assert (await answer).error["code"] == "head_too_large"
+        assert running.count("client_connections_closed_total", reason="large_head") == 1
         assert await client.closed()
 
 
@@ -119,6 +124,7 @@ async def test_over_the_cap_the_oldest_idle_connection_gives_way() -> None:
         await newcomer.send(build_request())
         assert (await newcomer.answer()).status == 200
         assert await second.closed()
+        assert running.count("client_connections_closed_total", reason="too_many") == 1
         for client in (first, third, newcomer):
             await client.send(build_request())
             assert (await client.answer()).status == 200
@@ -139,6 +145,11 @@ async def test_over_the_cap_with_everybody_at_work_the_newcomer_is_told() -> Non
         for client in clients:
             await client.send(build_request())
         await until(lambda: worker.live == 2)
+        running.gateway.metrics.refresh()
+        assert (
+            running.count("client_connections", state="busy"),
+            running.count("client_connections", state="idle"),
+        ) == (2, 0)
         newcomer = await running.connect()
         answer = await newcomer.answer()
         assert (answer.status, answer.error["code"]) == (503, "too_many_connections")
@@ -203,18 +214,21 @@ async def test_a_pipeline_whose_answers_nobody_reads_stops() -> None:
 
 
 async def test_an_answer_that_is_not_taken_is_given_up_after_the_close() -> None:
-    """Row E3: what is left of an answer when its connection is closed has its time too."""
-    big = json.dumps({"text": "x" * 30_000_000}).encode()
+    """Row E3: what is left of a complete answer when its connection is closed has its time too."""
 
-    async def huge(exchange: Exchange) -> None:
-        await exchange.send_json(big)
+    async def large(_request: BaseRequest, answer: ClientAnswer) -> None:
+        answer.whole(200, b"", b"x" * 20_000_000)
 
-    async with one_worker(huge, client_timeouts=SHORT) as (running, _):
-        client = await running.connect()
-        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        await client.send(build_request(headers={"connection": "close"}))
-        await until(lambda: running.gateway.server.connections.open == 0)
-        client.abort()
+    async with one_worker(client_timeouts=SHORT) as (running, _):
+        running.gateway.server._routes["/large"] = Route("GET", large)
+        for headers in ({"connection": "close"}, {}):
+            client = await running.connect()
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            await client.send(build_request("/large", method="GET", headers=headers))
+            await until(lambda: running.gateway.server.connections.open == 1)
+            await until(lambda: running.gateway.server.connections.open == 0)
+            client.abort()
+        assert running.count("client_connections_closed_total", reason="unread") == 2
 
 
 async def test_a_half_closed_client_has_left() -> None:
