@@ -23,7 +23,7 @@ class Listen(Section, frozen=True):
         str, Meta(description="Address of the admin port, which asks for nothing unless there is an admin_token.")
     ] = "127.0.0.1"
     admin_port: Annotated[
-        Port, Meta(description="Port of /livez, /readyz, /metrics, /explain and /workers; 0 takes a free one.")
+        Port, Meta(description="Port of /livez, /readyz, /metrics, /config, /explain and /workers; 0 is a free one.")
     ] = 9090
     admin_changes: Annotated[
         bool,
