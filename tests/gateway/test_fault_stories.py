@@ -194,6 +194,23 @@ async def test_a_worker_that_hangs_behind_good_probes_is_out_after_the_first_wav
         assert running.count("backend_ejections_total", reason="silent") == 1
 
 
+async def test_one_that_resets_is_left_out_and_back_soon_after_it_is_well() -> None:
+    """Rows A1, A9 and A12: no client sees it, it is asked three times, and trials bring it back."""
+    async with AsyncExitStack() as stack:
+        workers = await some_workers(stack, 4)
+        workers[0].script = reset_at_once
+        running = await stack.enter_async_context(running_gateway(*workers, policy="round_robin", probe_seconds=0.1))
+        assert {answer.status for answer in await ask_different(running, 40, at_a_time=4)} == {200}
+        worker = running.gateway.fleet.worker("w1")
+        await until(lambda: len(workers[0].trials) >= 2)
+        assert worker.state is State.EJECTED
+        assert len(workers[0].exchanges) <= 6
+        workers[0].script = ordinary
+        await until(lambda: worker.up)
+        assert {answer.status for answer in await ask_different(running, 8, at_a_time=1)} == {200}
+        assert worker.failures_in_a_row == 0
+
+
 async def test_a_stream_that_stalls_takes_its_worker_out() -> None:
     """Row A6: an error event in time; three of them in a row, and nothing more is sent there."""
     async with AsyncExitStack() as stack:
