@@ -31,14 +31,15 @@ class Flights:
 
     def enter(self, request_id: str, flight: InFlight, now: float) -> None:
         """A request (whose id is not in flight) was sent to a worker."""
-        self._flights[request_id] = flight
+        flights = self._flights
+        flights[request_id] = flight
         self._members.state(flight.worker).enter(request_id, flight, now)
         self._since_prune += 1
         # Scanning as seldom as the table is long makes pruning cost the same per request at any size.
-        if self._since_prune > max(_LEAST_PRUNE_INTERVAL, len(self._flights)):
+        if self._since_prune > _LEAST_PRUNE_INTERVAL and self._since_prune > len(flights):
             self.prune(now)
-        if len(self._flights) > self._settings.in_flight_bound:
-            self.leave(next(iter(self._flights)), now)
+        if len(flights) > self._settings.in_flight_bound:
+            self.leave(next(iter(flights)), now)
 
     def started(self, request_id: str, now: float) -> None:
         """A first token came; only the first time counts, and nothing does of an answer that comes all at once."""

@@ -63,7 +63,8 @@ class InFlight:
         the tokens: it would look a hundred times as fast, and draw everything."""
         if not prompt_tokens or not self.counted:
             return True
-        low, high = sorted((prompt_tokens, self.prompt_tokens))
+        ours = self.prompt_tokens
+        low, high = (ours, prompt_tokens) if ours < prompt_tokens else (prompt_tokens, ours)
         return high <= _MOST_TIMES_OUR_COUNT * low + _SLACK_TOKENS
 
 
@@ -201,11 +202,13 @@ class WorkerState:
 
     def correct(self, report: Report) -> None:
         """Let the worker's word on what it had cached correct the belief."""
-        verdict = self.belief.learn(report, full=len(self.directory) >= _FULL * self.directory.bound_blocks)
+        directory = self.directory
+        verdict = self.belief.learn(report, full=len(directory) >= _FULL * directory.bound_blocks)
+        if verdict is Verdict.KEEP:
+            return
         if verdict is Verdict.CLEAR:
-            self.directory.clear()
-        if verdict is not Verdict.KEEP:
-            self.directory.resize(self.belief.bound_blocks)
+            directory.clear()
+        directory.resize(self.belief.bound_blocks)
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless the parts are sound and no count is negative."""
