@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path as FilePath
@@ -84,6 +85,7 @@ class Reloader:
         self._clock = clock
         self._appliers: list[tuple[Check | None, Apply]] = []
         self._asked = asyncio.Event()
+        self._one_at_a_time = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._retry_at = 0.0
         self._rest = Rest(self._look())
@@ -120,31 +122,36 @@ class Reloader:
 
         `again` says that nothing has changed: then a refusal for the same reasons is not worth a word.
         """
-        if self.source is None:
-            return UNCHANGED
+        async with self._one_at_a_time:
+            return UNCHANGED if self.source is None else await self._reload(self.source, again=again)
+
+    async def look(self) -> None:
+        """One look at the files, and what follows from it."""
+        async with self._one_at_a_time:
+            stamp, revoked = await asyncio.to_thread(lambda: (self._look(), self._look_at_revoked()))
+            if self._revoked_rest.to_be_read(revoked):
+                await self._read_revoked()
+            retry = self.refusal is not None and self._clock() >= self._retry_at
+            asked = self._asked.is_set()
+            self._asked.clear()
+            changed = self._rest.to_be_read(stamp) or asked
+            if self.source is not None and (changed or retry):
+                await self._reload(self.source, again=not changed)
+
+    async def _reload(self, source: Source, *, again: bool) -> str:
         before = await asyncio.to_thread(self._look)
         try:
-            config, secrets = await asyncio.to_thread(self.source.load)
+            config, secrets = await asyncio.to_thread(source.load)
             result = await self._take(config, secrets)
         except ConfigError as error:
             result = self._refuse(tuple(str(each) for each in (error, *error.others)), again=again)
         except Exception as error:  # noqa: BLE001 - nothing in a file may end the process; its text must not show
-            result = self._refuse((f"{self.source.path}: cannot be used ({type(error).__name__})",), again=again)
+            frames = "".join(traceback.format_tb(error.__traceback__))
+            log.error("%s while taking a configuration\n%s", type(error).__name__, frames)  # noqa: TRY400
+            result = self._refuse((f"{source.path}: cannot be used ({type(error).__name__})",), again=again)
         self._rest.was_read(merged(before, await asyncio.to_thread(self._look)))
         self._retry_at = self._clock() + RETRY_SECONDS
         return result
-
-    async def look(self) -> None:
-        """One look at the files, and what follows from it."""
-        stamp, revoked = await asyncio.to_thread(lambda: (self._look(), self._look_at_revoked()))
-        if self._revoked_rest.to_be_read(revoked):
-            await self._read_revoked()
-        retry = self.refusal is not None and self._clock() >= self._retry_at
-        asked = self._asked.is_set()
-        self._asked.clear()
-        changed = self._rest.to_be_read(stamp) or asked
-        if changed or retry:
-            await self.reload(again=not changed)
 
     async def _watch(self) -> None:
         while True:
