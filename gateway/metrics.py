@@ -230,6 +230,8 @@ class Metrics:
 
     # The process
     task_restarts_total = counter("Background tasks that a fault of our own ended and that were begun again.", "task")
+    processes = gauge("Processes that serve, of `homing serve --processes`; 0 where one serves alone.")
+    process_restarts_total = counter("Processes that died and were started anew.")
     event_loop_lag_seconds = histogram("How late the event loop woke a timer.", buckets=LAG_BUCKETS)
     event_loop_tasks = gauge("Tasks of the event loop; with nothing to do as many as after the start.")
     build_info = gauge("Always 1; the labels say what runs.", "version", "python")
