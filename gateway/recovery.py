@@ -31,9 +31,12 @@ class Recovery:
         self.limited.add(worker)
 
     def is_out(self, worker: Worker) -> None:
-        """The worker was ejected or went down."""
+        """The worker was ejected or went down. What is down needs no looking after: only its probes bring it back."""
         worker.slow_start = None
-        self.limited.add(worker)
+        if worker.state is State.EJECTED:
+            self.limited.add(worker)
+        else:
+            self.limited.discard(worker)
 
     def is_back(self, worker: Worker, others: Sequence[Worker]) -> None:
         """The worker is ready again. It starts slowly where most others can carry what it does not take yet."""

@@ -104,6 +104,16 @@ def test_after_an_outage_nobody_starts_slowly() -> None:
     assert rig.bounds()[:3] == [20, 20, 20]
 
 
+def test_a_worker_that_is_down_costs_no_look_at_each_request() -> None:
+    """It may be so for days."""
+    rig = Rig()
+    rig.eject("w0")
+    assert rig.fleet.recovery.limited
+    rig.report("w0", Outcome.REFUSED)
+    assert rig.usable == ["w1", "w2", "w3"]
+    assert not rig.fleet.recovery.limited
+
+
 def test_the_first_start_is_not_slow() -> None:
     """A gateway that starts must not refuse what its workers can do."""
     assert Rig().bounds() == [20] * 4
