@@ -87,7 +87,7 @@ async def several(worker, *options):
 
 
 async def test_no_counter_falls_and_the_sum_is_exact_though_one_process_is_killed_afterwards():
-    """As many as were sent, at every scrape no fewer than at the last; a death loses nothing and is counted."""
+    """E-04: as many as were sent, at every scrape no fewer than at the last; a death loses nothing and is counted."""
     async with scripted_worker() as worker, several(worker) as running:
 
         async def load():

@@ -58,7 +58,7 @@ def test_what_each_process_has_a_part_of_is_added_and_the_rest_is_told_once():
 
 
 def test_what_a_process_counted_outlives_it():
-    """And what is under way there is not."""
+    """E-06: and no file is left that a later scrape could stumble over; what is under way there does not."""
     sums = Sums()
     sums.heard(0, page_of(build_metrics(5, in_flight=1)))
     sums.left(0)
