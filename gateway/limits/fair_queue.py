@@ -1,8 +1,8 @@
 """The order in a line: start-time fair queueing by tenant, in tokens of prompts over weight. Pure; knows no clock.
 
-A request's start tag is where its tenant's last one ended, or the present (the tag that was served last) if that is
-later; the smallest tag is next. So a tenant that asks little is served at once, however long another's line is, and
-nobody waits for ever: tags only grow. https://doi.org/10.1145/248157.248171 (Goyal, Vin, Cheng 1996).
+A request's start tag is where its tenant's last one ended, or the present (the head's tag when somebody last went) if
+that is later; the smallest tag is next. So a tenant that asks little is served at once, however long another's line is,
+and nobody waits for ever: tags only grow. https://doi.org/10.1145/248157.248171 (Goyal, Vin, Cheng 1996).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, Generic, TypeVar
 LOOK_AHEAD: Final = 8
 """Among so many at the head one is preferred that is at home where there is room."""
 
-MOST_OVERTAKEN: Final = 4
+MOST_OVERTAKEN: Final = 2
 """So often may the head be passed over for it."""
 
 
@@ -77,11 +77,12 @@ class FairQueue(Generic[Kind]):
 
         Somebody always goes: room is never kept free for one who is not there.
         """
+        # Of the head, not of who goes: else whoever comes now would stand behind all that were passed over.
+        self._present = max(self._present, self._line[0][0])
         place = self._at_home(has_room)
         for _, _, passed in self._line[:place]:
             passed.overtaken += 1
         ticket = self._line.pop(place)[2]
-        self._present = max(self._present, ticket.start)
         self._served[ticket.tenant] = ticket.finish
         return ticket
 

@@ -126,6 +126,16 @@ def test_one_at_home_where_there_is_room_goes_before_one_that_is_not():
     assert [each is stranger for each in served] == [False] * MOST_OVERTAKEN + [True]
 
 
+def test_who_comes_stands_before_those_that_many_were_let_past():
+    """E14: that others went first for their homes puts a newcomer no further back."""
+    queue: FairQueue[Ticket] = FairQueue()
+    for number in range(8):
+        queue.join(Ticket("a", 1.0, 10.0, homes=("w1",) if number < 7 else ("w2",)))
+    assert queue.pop(lambda worker: worker == "w2").number == 8
+    queue.join(Ticket("b", 1.0, 10.0))
+    assert "b" in order(queue)[:2]
+
+
 def test_room_is_never_kept_free():
     """Nobody of the next few is at home where there is room: the head goes all the same."""
     queue: FairQueue[Ticket] = FairQueue()
