@@ -16,6 +16,7 @@ OWN_GAUGES = frozenset(
     for name in (
         "requests_in_flight",
         "backend_in_flight",
+        "client_connections",
         "prewarm_kept_prompts",
         "prewarm_kept_bytes",
         "event_loop_tasks",
