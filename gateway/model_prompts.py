@@ -48,15 +48,10 @@ class ModelPrompts:
         self._own = PromptBuilder(text, block_tokens, memo_bytes, self._lock)
         self._plain = PromptBuilder(replace(text, template=FALLBACK), block_tokens, memo_bytes // 8, self._lock)
         self._told = False
-
-    def ask(self, source: PromptSource, seeding: Seeding) -> Asked:
+        self.ask = self._own.ask
         """What the other steps go by; costs a hash of the text."""
-        salt, model, rules, adapter, now = seeding
-        return self._own.ask(source, salt, model, rules, adapter, now)
-
-    def known(self, asked: Asked) -> Prompt | None:
+        self.known = self._own.known
         """The prompt, if the very same was made before and is remembered."""
-        return self._own.known(asked)
 
     def start(self, asked: Asked) -> Draft | Prompt:
         """`build` up to tokenising; the Draft's `finish` does that."""
@@ -68,7 +63,7 @@ class ModelPrompts:
 
     def build(self, source: PromptSource, seeding: Seeding) -> Prompt:
         """Both chains of a request; ValueError for a token id out of range."""
-        asked = self.ask(source, seeding)
+        asked = self.ask(source, *seeding)
         return self.known(asked) or self.finish(asked)
 
     def finish(self, asked: Asked) -> Prompt:

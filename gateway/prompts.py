@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gateway.model_prompts import ModelPrompts, Seeding, characters_within, load_model_text, tokenizer_source
+from gateway.model_prompts import ModelPrompts, characters_within, load_model_text, tokenizer_source
 from router.core import Prompt, PromptSource
 from router.normalise import FoldRules
 from router.prompt import MEMO_BYTES
@@ -71,7 +71,7 @@ class Prompts:
         Raises KeyError for a model that was never registered, ValueError for a token id out of range.
         """
         prompts, inline_characters = self._models[model]
-        asked = prompts.ask(source, Seeding(salt, model, rules, adapter, self._clock()))
+        asked = prompts.ask(source, salt, model, rules, adapter, self._clock())
         known = prompts.known(asked)
         if known is not None:
             return prompts.scaled(known)
