@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final, Protocol
 
 CHUNK_LINE_LIMIT_BYTES: Final = 256
@@ -89,8 +90,8 @@ class ChunkedFraming:
 
     def feed(self, data: bytes) -> bytes:
         """Take the framing off."""
-        if not (self._tail or self._remaining or self._in_trailer) and (end := _one_whole_chunk(data)):
-            return data[end + 2 : -2]
+        if not (self._remaining or self._tail or self._in_trailer) and (begin := _one_whole_chunk(data)):
+            return data[begin:-2]
         if self._tail:
             data, self._tail = self._tail + data, b""
         payload: list[bytes] = []
@@ -158,9 +159,22 @@ class ChunkedFraming:
 
 
 def _one_whole_chunk(data: bytes) -> int:
-    """Where the size line ends when `data` is exactly one chunk, as a worker's event mostly is; else 0."""
+    """Where the payload begins when `data` is exactly one chunk, as a worker's event mostly is; else 0."""
+    line = _size_line_of(len(data))
+    if line and data.startswith(line) and data.endswith(b"\r\n"):
+        return len(line)
     end = data.find(b"\r\n", 0, 16)
     if end < 1 or not data.endswith(b"\r\n") or not _CHUNK_SIZE.fullmatch(data, 0, end):
         return 0
     size = int(data[:end], 16)
-    return end if size and len(data) == end + size + 4 else 0
+    return end + 2 if size and len(data) == end + size + 4 else 0
+
+
+@lru_cache(2048)
+def _size_line_of(chunk_bytes: int) -> bytes:
+    """How a whole chunk of that length begins when its size is told in as few lower-case digits as can be."""
+    for digits in range(1, 9):
+        line = b"%x\r\n" % max(0, chunk_bytes - digits - 4)
+        if len(line) == digits + 2 and chunk_bytes > digits + 4:
+            return line
+    return b""

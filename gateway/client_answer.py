@@ -56,6 +56,7 @@ class ClientAnswer:
         "_chunked",
         "_http_1_1",
         "_pending_head",
+        "_protocol",
         "_request",
         "dialect",
         "fields",
@@ -67,6 +68,7 @@ class ClientAnswer:
 
     def __init__(self, request: BaseRequest, *, keep_alive: bool) -> None:
         self._request = request
+        self._protocol = request.protocol
         self._http_1_1 = request.version >= HttpVersion11
         self._chunked = False
         self._pending_head = b""
@@ -104,6 +106,16 @@ class ClientAnswer:
         """Send a piece of the body; nothing happens when the client is gone."""
         self._send(payload, last=last)
         self.started = True
+
+    def pass_on(self, payload: bytes) -> bool:
+        """Send a piece of the body that is neither empty nor the last; whether the client has too much unread now."""
+        transport = self._protocol.transport
+        if transport is not None:
+            framed = b"%x\r\n%b\r\n" % (len(payload), payload) if self._chunked else payload
+            transport.write(self._pending_head + framed if self._pending_head else framed)
+        self._pending_head = b""
+        self.started = True
+        return self._protocol.writing_paused
 
     def heartbeat(self) -> None:
         """Send an event that clients pass over, and before the first one the head of a stream.

@@ -115,16 +115,19 @@ class EventPassage:
             connection.abort()
             return
         if scanner.events != self._events:
-            self._note_tokens(connection.last_byte_at)
+            self._events = scanner.events
+            if self._bill.ttft_seconds is not None:
+                self._bill.more_tokens(connection.last_byte_at)
+            elif scanner.has_content:
+                self._bill.first_token(connection.last_byte_at)
         if connection.complete:
             self._end(ready)
         elif ready:
-            self._answer.write(ready, last=False)
-            if scanner.done and self._last_call is None:
-                self._last_call = asyncio.get_running_loop().call_later(AFTER_END_SECONDS, self._end_without_worker)
-            if self._answer.stalled:
+            if self._answer.pass_on(ready):
                 connection.pause()
                 connection.wake()
+            if scanner.done and self._last_call is None:
+                self._last_call = asyncio.get_running_loop().call_later(AFTER_END_SECONDS, self._end_without_worker)
 
     def _end_without_worker(self) -> None:
         """The last event came by and the body goes on: nothing is missing, and nobody waits for nothing (C-27)."""
@@ -142,13 +145,6 @@ class EventPassage:
             return
         self._bill.broke(BROKEN_STREAM, error.code or error.type)
         self._answer.in_band(error)
-
-    def _note_tokens(self, now: float) -> None:
-        self._events = self._scanner.events
-        if self._bill.ttft_seconds is not None:
-            self._bill.more_tokens(now)
-        elif self._scanner.has_content:
-            self._bill.first_token(now)
 
     def _end(self, ready: bytes) -> None:
         scanner, connection = self._scanner, self._connection

@@ -73,6 +73,9 @@ class SseScanner:
 
     def feed(self, data: bytes) -> bytes:
         """Take in the next bytes, cut anywhere; returns whole events, possibly none (`b""`)."""
+        if self.has_content and not self._held and _is_one_plain_event(data):
+            self.events += 1
+            return data
         buffer = self._held + data if self._held else data
         end = len(buffer) if b"\r" not in buffer and buffer.endswith(b"\n\n") else last_border(buffer, len(self._held))
         ready, self._held = (buffer, b"") if end == len(buffer) else (buffer[:end], buffer[end:])
@@ -81,7 +84,7 @@ class SseScanner:
                 raise EventTooLong
             return ready
         events = ready.count(b"\n\n")
-        if self.has_content and (_is_one_plain_event(ready, events) or not _is_special(ready)):
+        if self.has_content and not _is_special(ready):
             self.events += events or len(BORDER.findall(ready))
             return ready
         return self._sift(ready)
@@ -152,9 +155,15 @@ def last_border(buffer: bytes, already_seen: int) -> int:
     return end
 
 
-def _is_one_plain_event(ready: bytes, events: int) -> bool:
-    """The common case, seen at a glance: one event with a choice in it and no usage beside it."""
-    return events == 1 and b'"choices":[{' in ready and b'"usage":{' not in ready and ready.startswith(b"data: {")
+def _is_one_plain_event(data: bytes) -> bool:
+    """The common case, seen at a glance: one whole event with a choice in it and no usage beside it."""
+    return (
+        data.find(b"\n\n") == len(data) - 2
+        and data.startswith(b"data: {")
+        and b'"choices":[{' in data
+        and b'"usage":{' not in data
+        and b"\r" not in data
+    )
 
 
 def _is_special(ready: bytes) -> bool:

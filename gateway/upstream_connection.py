@@ -224,7 +224,17 @@ class Connection(asyncio.Protocol):
         self.answered = True
         self.last_byte_at = self._loop.time()
         try:
-            self._take(data)
+            if self._sink is None or self.framing is None:
+                self._take(data)
+                return
+            payload = self.framing.feed(data)
+            if self.framing.complete:
+                self.complete = True
+                self._sink(payload)
+                self.wake()
+            elif payload:
+                self.deadline = self.last_byte_at + self._idle_seconds
+                self._sink(payload)
         except (MalformedAnswer, MalformedBody) as error:
             self.fail(Cause.MALFORMED, str(error))
             self.abort()
@@ -252,7 +262,7 @@ class Connection(asyncio.Protocol):
         self.complete = self.framing.complete
         if payload or self.complete:
             self.deadline = self.last_byte_at + self._idle_seconds
-            self._pass_on(payload)
+            self._keep(payload)
 
     def _take_head(self, data: bytes) -> bytes:
         """Read the head if it is all here; returns what follows it. Interim answers (1xx) are read and forgotten."""
@@ -273,16 +283,13 @@ class Connection(asyncio.Protocol):
             self._interim_heads += 1
         raise MalformedAnswer("it does not come to its answer")
 
-    def _pass_on(self, payload: bytes) -> None:
-        if self._sink is not None:
-            self._sink(payload)
-        elif payload:
+    def _keep(self, payload: bytes) -> None:
+        if payload:
             self._pending.append(payload)
             self._pending_bytes += len(payload)
             if self._pending_bytes > _PENDING_LIMIT_BYTES and not self.complete:
                 self.pause()
-        if self.complete or self._sink is None:
-            self.wake()
+        self.wake()
 
     def fail(self, cause: Cause, message: str) -> None:
         """End the exchange as failed, if it has not ended yet."""

@@ -37,6 +37,10 @@ class ReaderWhoCatchesUp:
     def write(self, payload: bytes, *, last: bool) -> None:
         self.body += payload
 
+    def pass_on(self, payload: bytes) -> bool:
+        self.body += payload
+        return self.stalled
+
     @property
     def stalled(self) -> bool:
         behind, self._behind = self._behind, False
