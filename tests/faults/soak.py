@@ -2,9 +2,9 @@
 
     make soak        python -m tests.faults.soak [--requests 100000] [--json FILE]
 
-Real processes. After a warm-up in which the directory reaches its bound come windows of requests with prompts that
-nobody has asked before; some workers reset, stall, refuse and break off, and some clients leave. At the end nothing is
-asked any more, and open files, tasks and gauges are compared with what they were after the start.
+Real processes. After a warm-up in which the directory and the memory for prompts reach their bounds come windows of
+requests with prompts that nobody has asked before; some workers reset, stall, refuse and break off, and some clients
+leave. At the end open files, tasks and gauges are compared with what they were after the start.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ BACK_WITHIN_SECONDS = 30.0
 
 FAULTS = (("rst0", 0.02), ("rst", 0.01), ("error", 0.01), ("stall", 0.002), ("429", 0.01), ("ok", 0.0))
 AT_ONCE = 24
+LONG_PROMPTS, LONG_PROMPT_BYTES = 1200, 64_000
 STARTED_SECONDS = 20.0
 """Until the connections that the start needed have been let go."""
 
@@ -150,6 +151,13 @@ async def one_window(stage: Stage, client: Client, count: int) -> tuple[int, int
     return asked, well
 
 
+async def fill(client: Client, count: int) -> None:
+    """Long prompts that nobody asks again: what remembers prompts by their size is full after them."""
+    for _ in range(count // 20):
+        text = f"{new_nonce()} " + "".join(f"{number} bottles, " for number in range(LONG_PROMPT_BYTES // 12))
+        await asyncio.gather(*(client.ask(text=f"{new_nonce()} {text}") for _ in range(20)))
+
+
 async def _leave_early(client: Client, number: int) -> None:
     await leave(client, asyncio.sleep(0.003 * number), stream=True, abort=number == 1, nonce=new_nonce())
 
@@ -186,6 +194,7 @@ async def soak(stage: Stage, requests: int, window: int, warm_up: int) -> Found:
     gateway = await stage.gateway(log={"level": "info", "request_share": 0.0}, timeouts={"idle_seconds": 0.5})
     client, found = stage.client(gateway), Found(window=window)
     found.before = await settled(gateway, STARTED_SECONDS if stage.row.full else 0.5)
+    await fill(client, LONG_PROMPTS if stage.row.full else 10)
     await one_window(stage, client, warm_up)
     began = time.monotonic()
     found.memory.append(memory_mib(gateway.pid))
