@@ -16,7 +16,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if mark is not None and not is_full() and not mark.kwargs.get("smoke"):
             item.add_marker(pytest.mark.skip(reason="runs in `make faults`"))
         if mark is not None and is_full():
-            item.add_marker(pytest.mark.timeout(mark.kwargs.get("seconds", 120)))
+            item.add_marker(pytest.mark.timeout(mark.kwargs.get("seconds", 180)))
 
 
 @pytest.fixture

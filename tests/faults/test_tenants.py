@@ -38,7 +38,7 @@ async def test_times_tell_no_tenant_what_another_asked(stage: Stage) -> None:
     stage.row.holds(found.told(), found.met)
 
 
-@pytest.mark.row("G10", seconds=240)
+@pytest.mark.row("G10", seconds=400)
 async def test_no_answer_is_mixed_up_with_anothers(stage: Stage) -> None:
     """Twenty tenants at once while workers reset, stall and answer garbage: each answer has its own mark alone."""
     workers = await stage.start_workers(4)
@@ -101,7 +101,7 @@ async def test_every_attempt_carries_its_tenants_own_salt(stage: Stage) -> None:
     )
 
 
-@pytest.mark.row("G11", smoke=True, seconds=240)
+@pytest.mark.row("G11", smoke=True, seconds=600)
 async def test_strangers_names_make_no_series(stage: Stage) -> None:
     """Models, tenants' keys, paths, methods and sessions that are new each time: as many series as before."""
     await stage.start_workers(2)
