@@ -48,7 +48,7 @@ async def test_a_name_with_an_underscore_is_refused(name: str) -> None:
         "transfer-encoding: chunked",
         "transfer-encoding: identity",
         "content-length: 5",
-        "content-length: %d" % len(BODY),
+        f"content-length: {len(BODY)}",
         "traceparent: a\r\ntraceparent: b",
     ],
 )
