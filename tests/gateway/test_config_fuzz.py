@@ -27,6 +27,13 @@ FULL = build_config_data(
     tenants={
         "acme": {"keys": [key_line("a")], "models": ["m", "lora-a"], "isolation": "group:g", "fold": ["clock"]},
         "globex": {"keys": [key_line("b")], "policy": "ring", "max_prompt_tokens": 100, "cache_partition": "p"},
+        "limited": {
+            "keys": [key_line("c")],
+            "limits": {"requests_per_minute": 9, "concurrency": 2, "when_redis_is_away": "closed", "enforce": False},
+            "budget": {"tokens": 1000, "every": "30d", "when_spent": "warn"},
+            "weight": 2,
+            "priority": "low",
+        },
     },
     timeouts={"connect_seconds": 0.5},
     limits={"body_bytes": 1000},
