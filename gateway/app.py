@@ -110,9 +110,7 @@ class Gateway:
             self.fleet, config.models, secrets.worker_keys, self.serving.expect, config.listen.worker_networks
         )
         self._departures = Departures(self.fleet, self._upstream, lambda: self.config.timeouts.drain_seconds)
-        self.line = Line(
-            self.fleet, self.metrics, clock, lambda: self.config.timeouts.queue_seconds, self.limits.last_in_line
-        )
+        self.line = Line(self.fleet, self.metrics, clock, lambda: self.config.timeouts, self.limits.last_in_line)
         self.attempts = Attempts(
             self.fleet, self._upstream, self.metrics, clock, config.timeouts.write_seconds, config.faults, self.line
         )

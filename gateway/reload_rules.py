@@ -19,6 +19,7 @@ RELOADS: Mapping[str, frozenset[str]] = {
     "salt_secret": ALL,
     "timeouts": frozenset({
         "connect_seconds", "first_byte_seconds", "whole_answer_seconds", "idle_seconds", "queue_seconds",
+        "hold_seconds",
         "stream_heartbeat_seconds", "drain_delay_seconds", "drain_seconds",
     }),
     "limits": frozenset({"body_bytes"}),

@@ -35,6 +35,11 @@ class Timeouts(Section, frozen=True):
         Meta(description="The same for an answer that is not streamed, which a worker sends when it is complete."),
     ] = 600.0
     idle_seconds: Annotated[Seconds, Meta(description="Between two pieces of a worker's answer.")] = 30.0
+    hold_seconds: Annotated[
+        Annotated[float, Meta(ge=0)],
+        Meta(description="How long a request waits for a first worker while no worker of its model is up, as where the "
+             "first request starts one; 0 answers 503 at once."),
+    ] = 0.0  # fmt: skip
     queue_seconds: Annotated[
         Annotated[float, Meta(ge=0)],
         Meta(description="How long a request may wait for room when every worker has its max_in_flight; 0 refuses it."),

@@ -30,6 +30,9 @@ TICK_SECONDS: Final = 0.05
 LAST_FACTOR: Final = 1 / 64
 """The weight of who has spent his budget and is to be served last."""
 
+HELD: Final = 256
+"""Most who wait for a first worker to come."""
+
 LATE, LONG = "it was not this request's turn in time", "as many wait as may"
 
 _FULL: Final = "full"
@@ -45,6 +48,20 @@ class Waiting(Protocol):
     router: Router
     session: str | None
     excluded: set[str]
+
+
+class Patience(Protocol):
+    """How long one may wait: for room, and for a first worker where there is none. 0 for not at all."""
+
+    @property
+    def queue_seconds(self) -> float:
+        """While every worker is full."""
+        ...
+
+    @property
+    def hold_seconds(self) -> float:
+        """While no worker is up."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -65,21 +82,21 @@ class _Lane:
 
 
 class Line:
-    """All lines of a gateway. `queue_seconds` is how long one may wait, 0 for not at all; `last_in_line` says of a
-    tenant that everybody else goes first."""
+    """All lines of a gateway. `patience` is how long one may wait, as it is configured at the moment;
+    `last_in_line` says of a tenant that everybody else goes first."""
 
     def __init__(
         self,
         fleet: Fleet,
         metrics: Metrics,
         clock: Callable[[], float],
-        queue_seconds: Callable[[], float],
+        patience: Callable[[], Patience],
         last_in_line: Callable[[Tenant], bool] = lambda _: False,
     ) -> None:
         self._fleet = fleet
         self._metrics = metrics
         self._clock = clock
-        self._queue_seconds = queue_seconds
+        self._patience = patience
         self._last_in_line = last_in_line
         self._lanes: dict[str, _Lane] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -89,10 +106,11 @@ class Line:
         return bool(self._lanes) and self._fleet.base_model(job.call.model) in self._lanes
 
     def can_wait(self, job: Waiting) -> bool:
-        """Whether it is only room that is missing: some worker would take the request if it had less to do."""
+        """Whether it is only room that is missing, or a first worker, which the request itself may bring about."""
         workers = self._fleet.view(job.call.model).workers
-        full = (w for w in workers if w.inadmissible_because == _FULL and w.name not in job.excluded)
-        return self._queue_seconds() > 0 and any(full)
+        if any(w.inadmissible_because == _FULL and w.name not in job.excluded for w in workers):
+            return self._patience().queue_seconds > 0
+        return self._patience().hold_seconds > 0 and not job.excluded and not any(w.admissible for w in workers)
 
     async def wait(self, job: Waiting, place: Callable[[], str]) -> str:
         """Stand in the line, and place oneself by `place` when it is one's turn; returns the worker's name.
@@ -152,7 +170,8 @@ class Line:
                 lane.woken -= 1
 
     def _ticket(self, job: Waiting, now: float) -> _Place:
-        tenant, view = job.tenant, self._fleet.view(job.call.model)
+        tenant, view, patience = job.tenant, self._fleet.view(job.call.model), self._patience()
+        full = any(worker.inadmissible_because in (None, _FULL) for worker in view.workers)
         homes = job.router.homes_of(
             job.prompt, view, now, tenant=tenant.name, policy=tenant.policy, session=job.session
         )
@@ -161,7 +180,7 @@ class Line:
             weight=tenant.weight * (LAST_FACTOR if self._last_in_line(tenant) else 1.0),
             tokens=max(1, job.prompt.tokens),
             homes=homes,
-            deadline=now + self._queue_seconds(),
+            deadline=now + (patience.queue_seconds if full else patience.hold_seconds),
         )
 
     def _wake(self, lane: _Lane) -> None:
@@ -196,7 +215,7 @@ class Line:
         """Send away who is furthest from being served while too many wait."""
         workers = self._fleet.view(lane.model).workers
         bounds = [w.max_in_flight or 0 for w in workers if w.inadmissible_because in (None, _FULL)]
-        while len(lane.queue) > LENGTH * max(1, sum(bounds)):
+        while len(lane.queue) > (LENGTH * max(1, sum(bounds)) if bounds else HELD):
             self._drop(lane, lane.queue.last, LONG)
 
     def _expire(self, lane: _Lane) -> None:
@@ -216,7 +235,9 @@ class Line:
         if over:
             what = f"Every worker of `{lane.model}` is full, and this key has more than its share waiting."
             return RateLimited(what, headers=_AGAIN)
-        return NoBackend(f"Every worker of `{lane.model}` is full, and {because}.")
+        if any(worker.inadmissible_because in (None, _FULL) for worker in self._fleet.view(lane.model).workers):
+            return NoBackend(f"Every worker of `{lane.model}` is full, and {because}.")
+        return NoBackend(f"No worker of `{lane.model}` is up, and {because}.")
 
     def _close(self, lane: _Lane) -> None:
         if not len(lane.queue) and not lane.woken:
