@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from gateway.errors import InvalidRequest
-from gateway.json_bounds import check_bounds
+from gateway.json_bounds import MOST_NAMES, check_bounds
 from router.core import Json, PromptSource
 
 MAX_DEPTH: Final = 64
@@ -54,6 +54,9 @@ def _make_key(_kind: type, name: Any) -> _Key:
 
 
 _BODY: Final = msgspec.json.Decoder(dict[_Key, Any], dec_hook=_make_key)
+_PARSED_FIRST_BYTES: Final = 256 * 1024
+"""Up to here a body is parsed before its structure is counted, since parsing it, whatever it is, takes less."""
+
 _CONTAINERS: Final = frozenset((dict, list))
 _HINT: Final = re.compile(r"[ -~\u0080-\U0010ffff]{1,256}")
 _TOKEN_ID_LIMIT: Final = 2**32
@@ -62,12 +65,22 @@ _SORTS: Final = {dict: "an object", list: "an array", bool: "true or false", int
 
 def read_fields(body: bytes) -> dict[str, Json]:
     """The top level of `body`; raises `InvalidRequest` for what is no object, too deep, or says a thing twice."""
-    check_bounds(body)
+    if len(body) > _PARSED_FIRST_BYTES:
+        check_bounds(body)
     fields = _top_level(body)
+    if len(body) <= _PARSED_FIRST_BYTES and len(body) - _text_characters(fields) > MOST_NAMES:
+        check_bounds(body)
     for value in fields.values():
         if type(value) in _CONTAINERS:
             _check_depth(value, 2)
     return fields
+
+
+def _text_characters(fields: Fields) -> int:
+    """How much of a body is plain text, where most of it is; each character took a byte at least."""
+    messages, prompt = fields.get("messages"), fields.get("prompt")
+    contents = [each.get("content") for each in messages if type(each) is dict] if type(messages) is list else []
+    return sum(len(text) for text in (*contents, prompt) if type(text) is str)
 
 
 def optional(fields: Fields, name: str, kind: type) -> Any:

@@ -26,9 +26,10 @@ from gateway.reload import Source
 from gateway.settings import Listen
 from router.tokenise import TokeniserError
 
-COLLECTIONS = (700, 10, 1000)
-"""When Python looks for cycles. The third is a hundred times rarer than its default: a look at everything stands still
-for 0.7 s with 64 full directories (bench/scale.py), and they hold no garbage: who forgets a worker cuts its links.
+COLLECTIONS = (5000, 10, 140)
+"""When Python looks for cycles. A look at everything is a hundred times rarer than by default: it stands still for
+0.7 s with 64 full directories (bench/scale.py), and they hold no garbage: who forgets a worker cuts its links. The
+first look is rarer too: a request leaves no cycles.
 """
 
 MOST_PROCESSES = 64

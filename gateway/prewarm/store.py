@@ -89,14 +89,14 @@ class PromptStore:
 
     def keep(self, kept: KeptPrompt) -> bool:
         """Keep a prompt that was answered at `kept.at`; False for one too short to be cached, or too large."""
-        chain = kept.prompt.exact_blocks
-        if not chain or not self.has_room_for(kept.size_bytes):
+        chain, size_bytes = kept.prompt.exact_blocks, kept.size_bytes
+        if not chain or not self.has_room_for(size_bytes):
             return False
         earlier = next((block for block in reversed(chain) if block in self._kept), None)
         if earlier is not None:
             kept.heat += self._drop(earlier).heat_at(kept.at)
         self._kept[chain[-1]] = kept
-        self._bytes += kept.size_bytes
+        self._bytes += size_bytes
         self.expire(kept.at)
         while self._bytes > self._most_bytes or len(self._kept) > self._most_prompts:
             self._drop(next(iter(self._kept)))
