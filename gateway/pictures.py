@@ -12,7 +12,7 @@ from router.core import FleetView
 class Pictures:
     """Pictures by model. Their workers' counts are live, so that a request costs no drawing.
 
-    While some worker is out, on its way back or given a rest, time alone may change what it takes: then each picture is
+    While some worker is ejected, on its way back or given a rest, time alone may change what it takes: then each picture is
     drawn anew.
     """
 

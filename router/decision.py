@@ -16,7 +16,7 @@ from router.glance import best_beside, best_home, can_serve, good_enough, number
 from router.heat import Heat
 from router.homes import Homes
 from router.learning import OutputLengths
-from router.policy import HOME, NO_WORKER, Policy, Situation, Weights, why_left
+from router.policy import HOME, LEFT_HOME_CACHED, LEFT_HOME_LOAD, NO_WORKER, Policy, Situation, Weights
 from router.rates import decode_line
 from router.roster import Roster
 from router.settings import RouterSettings
@@ -167,7 +167,7 @@ def _at_a_glance(
             return None
         chosen = chosen_or_none
         if chosen.at != best.at:
-            reason = why_left(chosen.cached_tokens, best.cached_tokens)
+            reason = LEFT_HOME_CACHED if chosen.cached_tokens > best.cached_tokens else LEFT_HOME_LOAD
     at, cached, wait, own, decode, _ = chosen
     worker, at_home = roster.names[at], roster.names[best.at]
     placement = Placement(

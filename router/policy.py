@@ -245,15 +245,10 @@ def _explained(situation: Situation, chosen: int, best_home: int | None = None) 
         home = best_home
     if chosen == home:
         return Choice(chosen, HOME, home)
-    candidates = situation.candidates
-    if candidates.inadmissible[home] is not None:
+    if situation.candidates.inadmissible[home] is not None:
         return Choice(chosen, LEFT_HOME_UNAVAILABLE, home)
-    return Choice(chosen, why_left(candidates.cached_tokens[chosen], candidates.cached_tokens[home]), home)
-
-
-def why_left(cached_tokens: int, cached_at_home: int) -> str:
-    """Why another was chosen than a home that could have served."""
-    return LEFT_HOME_CACHED if cached_tokens > cached_at_home else LEFT_HOME_LOAD
+    cached = situation.candidates.cached_tokens
+    return Choice(chosen, LEFT_HOME_CACHED if cached[chosen] > cached[home] else LEFT_HOME_LOAD, home)
 
 
 def _best(situation: Situation) -> int:

@@ -58,13 +58,13 @@ def test_whatever_else_changes_is_in_the_next_picture(change) -> None:
     )
 
 
-def test_while_a_worker_is_out_every_picture_is_drawn_anew() -> None:
-    """Time alone may bring it back, or let an ejected one be asked after all."""
+def test_while_a_worker_rests_every_picture_is_drawn_anew() -> None:
+    """Time alone may end its rest, or let an ejected one be asked after all."""
     fleet = build_fleet("w1", "w2")
-    fleet.report(fleet.worker("w1"), Outcome.REFUSED)
+    fleet.view("m")
+    fleet.recovery.spare(fleet.worker("w1"), 60.0)
     assert fleet.view("m") is not fleet.view("m")
-    fleet.probed("w1", build_healthy(), now=1.0)
-    assert [view.ready for view in fleet.view("m").workers] == [True, True]
+    assert [view.ready for view in fleet.view("m").workers] == [False, True]
 
 
 def test_names_that_only_a_client_has_said_are_not_kept() -> None:
