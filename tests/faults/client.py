@@ -29,9 +29,9 @@ def new_nonce() -> str:
     return f"n{os.getpid()}-{next(_numbers)}"
 
 
-def body_of(nonce: str, *, stream: bool, text: str | None = None, **fields: Any) -> bytes:
+def body_of(nonce: str, *, stream: bool, text: str | None = None, words: int = 16, **fields: Any) -> bytes:
     """A chat request; a canary is in every prompt, and each prompt is another unless `text` says otherwise."""
-    content = text if text is not None else f"{nonce} {CANARY_PROMPT} " + "please answer " * 8
+    content = text if text is not None else f"{nonce} {CANARY_PROMPT} " + "please answer " * (words // 2)
     asked = {"model": MODEL, "messages": [{"role": "user", "content": content}], "stream": stream, "nonce": nonce}
     return json.dumps({**asked, **fields}).encode()
 

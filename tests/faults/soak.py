@@ -41,7 +41,8 @@ BACK_WITHIN_SECONDS = 30.0
 
 FAULTS = (("rst0", 0.02), ("rst", 0.01), ("error", 0.01), ("stall", 0.002), ("429", 0.01), ("ok", 0.0))
 AT_ONCE = 24
-LONG_PROMPTS, LONG_PROMPT_BYTES = 1200, 64_000
+WORDS = 600
+"""Of a prompt: 4 KB, so that all that remembers prompts by their size has turned over twice in the warm-up."""
 STARTED_SECONDS = 20.0
 """Until the connections that the start needed have been let go."""
 
@@ -142,20 +143,13 @@ async def one_window(stage: Stage, client: Client, count: int) -> tuple[int, int
         worker = stage.workers[asked // piece % len(stage.workers)]
         await worker.set(mode=mode, share=share)
         answers, *_ = await asyncio.gather(
-            load(client, min(piece, count - asked), at_once=AT_ONCE),
+            load(client, min(piece, count - asked), at_once=AT_ONCE, words=WORDS),
             *(_leave_early(client, number) for number in range(3)),
         )
         await worker.set(mode="ok")
         asked += len(answers)
         well += sum(answer.ok for answer in answers)
     return asked, well
-
-
-async def fill(client: Client, count: int) -> None:
-    """Long prompts that nobody asks again: what remembers prompts by their size is full after them."""
-    for _ in range(count // 20):
-        text = f"{new_nonce()} " + "".join(f"{number} bottles, " for number in range(LONG_PROMPT_BYTES // 12))
-        await asyncio.gather(*(client.ask(text=f"{new_nonce()} {text}") for _ in range(20)))
 
 
 async def _leave_early(client: Client, number: int) -> None:
@@ -194,7 +188,6 @@ async def soak(stage: Stage, requests: int, window: int, warm_up: int) -> Found:
     gateway = await stage.gateway(log={"level": "info", "request_share": 0.0}, timeouts={"idle_seconds": 0.5})
     client, found = stage.client(gateway), Found(window=window)
     found.before = await settled(gateway, STARTED_SECONDS if stage.row.full else 0.5)
-    await fill(client, LONG_PROMPTS if stage.row.full else 10)
     await one_window(stage, client, warm_up)
     began = time.monotonic()
     found.memory.append(memory_mib(gateway.pid))
