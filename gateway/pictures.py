@@ -12,8 +12,8 @@ from router.core import FleetView
 class Pictures:
     """Pictures by model. Their workers' counts are live, so that a request costs no drawing.
 
-    While some worker is ejected, on its way back or given a rest, time alone may change what it takes: then each picture is
-    drawn anew.
+    While some worker is ejected, on its way back or given a rest, time alone may change what it takes: then each
+    picture is drawn anew.
     """
 
     def __init__(self, recovery: Recovery) -> None:
