@@ -79,6 +79,12 @@ class Runner:
         return code == 0
 
 
+def write_down(rows: Sequence[LedgerRow]) -> None:
+    """The ledger and its page, with what was found so far."""
+    write_ledger(rows)
+    PAGE.write_text(trust_page(rows))
+
+
 def results_in(named: str | None) -> Path:
     """A folder for what the suite leaves behind: as named, else a fresh one."""
     directory = Path(named or tempfile.mkdtemp(prefix="homing-faults-"))
@@ -92,10 +98,11 @@ async def run(options: argparse.Namespace) -> int:
     directory = results_in(options.directory)
     print(f"logs and figures are in {directory}", flush=True)
     began, runner = time.monotonic(), Runner(directory)
-    await runner.all([row for row in rows if row.id in wanted])
-    if not options.keep_figures:
-        write_ledger(rows)
-        PAGE.write_text(trust_page(rows))
+    try:
+        await runner.all([row for row in rows if row.id in wanted])
+    finally:
+        if not options.keep_figures:
+            write_down(rows)
     minutes = (time.monotonic() - began) / 60
     missed = f"MISSED: {', '.join(sorted(runner.wrong))}" if runner.wrong else "all held"
     print(f"{len(wanted)} rows in {minutes:.1f} min, {missed}")
