@@ -27,7 +27,8 @@ BODY_BYTES: Final = 32 * 1024 * 1024
 OWN: Final = -1
 """The parent's page among those of the processes."""
 
-_PASSED_ON: Final = ("authorization", "content-type", "x-homing-tenant")
+_PASSED_ON: Final = ("authorization", "content-type", "x-homing-tenant", "origin", "sec-fetch-site")
+"""The last two tell of a page in a browser, which may not change the fleet."""
 
 Answer = tuple[int, bytes, str]
 

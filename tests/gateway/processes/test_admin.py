@@ -1,0 +1,62 @@
+"""What the parent's admin port passes on to the processes, and what it does not."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from gateway.metrics import Metrics
+from gateway.processes.admin import ProcessesAdmin
+from gateway.processes.parent import Processes
+from gateway.processes.sums import Sums
+
+
+@asynccontextmanager
+async def admin_before_a_process():
+    """The parent's port, and the requests that a process behind it was sent."""
+    heard: list[web.BaseRequest] = []
+
+    async def hear(request: web.BaseRequest) -> web.Response:
+        heard.append(request)
+        return web.Response(text="heard")
+
+    runner = web.ServerRunner(web.Server(hear))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    metrics, sums = Metrics(CollectorRegistry()), Sums()
+    processes = Processes(1, lambda *_: [], metrics, sums)
+    processes.members[0].admin_port = runner.addresses[0][1]
+    try:
+        async with ProcessesAdmin(processes, metrics, sums) as admin:
+            yield await admin.start("127.0.0.1", 0), runner.addresses[0][1], heard
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("name", ["Origin", "Sec-Fetch-Site"])
+async def test_a_process_hears_that_a_page_in_a_browser_asks(name):
+    """It refuses changes that pages ask for; it must be told that one does."""
+    async with admin_before_a_process() as (port, _, heard), aiohttp.ClientSession() as session:
+        async with session.post(f"http://127.0.0.1:{port}/workers", headers={name: "cross-site"}, data=b"{}"):
+            pass
+        assert heard[0].headers[name] == "cross-site"
+        assert heard[0].headers["content-type"] == "application/octet-stream"
+
+
+@pytest.mark.parametrize(
+    "line", ["CONNECT a@127.0.0.1:{0} HTTP/1.1", "OPTIONS * HTTP/1.1", "GET http://127.0.0.1:{0}/x HTTP/1.1"]
+)
+async def test_nothing_but_a_path_is_passed_on(line):
+    """Any other target, put behind the address of a process, could be the address of somebody else."""
+    async with admin_before_a_process() as (port, other, heard):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"{line.format(other)}\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
+        async with asyncio.timeout(5):
+            await reader.read()
+        writer.close()
+        assert heard == []
