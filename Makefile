@@ -82,6 +82,7 @@ render: $(STAMP) ## print the Kubernetes manifests of the vLLM overlay
 
 bench: $(STAMP) ## what a placement costs over 8 and 64 workers, and what the worker's engine costs by itself
 	PYTHONPATH=. $(BIN)/python bench/place.py
+	PYTHONPATH=. $(BIN)/python bench/request_path.py
 	PYTHONPATH=. $(BIN)/python bench/engine_overhead.py
 
 follow: $(STAMP) ## a consumer of KV events beside a worker process: ten thousand requests, a kill and a restart
