@@ -61,7 +61,7 @@ class _WireCard(msgspec.Struct):
             id=self.id,
             root=self.root,
             parent=self.parent,
-            max_model_len=context_tokens,
+            max_model_len=context_tokens if context_tokens is not None and context_tokens > 0 else None,
             created=self.created or 0,
             owned_by=self.owned_by or "homing",
             cache_fields=self.cache_fields,

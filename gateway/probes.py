@@ -113,7 +113,7 @@ class Prober:
             return f"answers {page.status} to /v1/models"
         try:
             return parse_cards(page.body)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return "answers /v1/models with something else than a list of models"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Set
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -123,6 +123,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         return self.stream and not self.include_usage and self.endpoint in REPORTING
 
 
+TokenCount = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
+"""A worker's count of tokens. A usage with a number that is none is passed over; budgets must not have it."""
+
+
 class Usage(msgspec.Struct, frozen=True):
     """What a worker reports of one request, in tokens; `cached_tokens` is None where it says nothing about it."""
 
@@ -230,12 +234,12 @@ def read_usage(answer: bytes) -> Usage | None:
 
 
 class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
+    cached_tokens: TokenCount | None = None
 
 
 class _UsageBlock(msgspec.Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: TokenCount = 0
+    completion_tokens: TokenCount = 0
     prompt_tokens_details: _Details | None = None
 
 

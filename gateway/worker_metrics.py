@@ -17,6 +17,10 @@ LABELLED = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"')
 SAMPLE = re.compile(r'[a-zA-Z_:][\w:]*(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?\s+(\S+)')
 
 
+MOST = 10**15
+"""A larger number counts nothing of a worker, and would not fit into what is computed of it."""
+
+
 class Sample(NamedTuple):
     """One line of an exposition: the labels as written and the value."""
 
@@ -208,7 +212,7 @@ def _number(text: str) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
+    return value if abs(value) <= MOST else None  # not true of NaN either
 
 
 def _first_present(row: FigureRow, samples: Samples) -> float | None:
@@ -221,7 +225,9 @@ def _labels(text: str) -> dict[str, str]:
 
 
 def _whole(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() and int(text) > 0 else None
+    if text is None or len(text) > len(str(MOST)) or not text.isdecimal():
+        return None
+    return int(text) or None
 
 
 def _block_tokens(config: Sequence[Mapping[str, str]]) -> int | None:

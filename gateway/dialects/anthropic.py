@@ -10,14 +10,14 @@ from gateway.anthropic_kinds import anthropic_kind
 from gateway.dialects.core import Dialect, StreamScanner, worker_message
 from gateway.dialects.event_scanner import EventScanner
 from gateway.errors import GatewayError
-from gateway.wire import Usage
+from gateway.wire import TokenCount, Usage
 
 
 class _UsageBlock(msgspec.Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
+    input_tokens: TokenCount | None = None
+    output_tokens: TokenCount | None = None
+    cache_read_input_tokens: TokenCount | None = None
+    cache_creation_input_tokens: TokenCount | None = None
 
 
 class _Message(msgspec.Struct):

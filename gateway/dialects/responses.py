@@ -10,19 +10,19 @@ from gateway.dialects.core import Dialect, StreamScanner
 from gateway.dialects.event_scanner import EventScanner
 from gateway.dialects.openai import OpenAi
 from gateway.errors import GatewayError
-from gateway.wire import Usage
+from gateway.wire import TokenCount, Usage
 
 _GOOD_ENDS: Final = frozenset(("response.completed", "response.incomplete"))
 _BAD_ENDS: Final = frozenset(("response.failed", "error"))
 
 
 class _InputDetails(msgspec.Struct):
-    cached_tokens: int | None = None
+    cached_tokens: TokenCount | None = None
 
 
 class _UsageBlock(msgspec.Struct):
-    input_tokens: int = 0
-    output_tokens: int = 0
+    input_tokens: TokenCount = 0
+    output_tokens: TokenCount = 0
     input_tokens_details: _InputDetails | None = None
 
 
