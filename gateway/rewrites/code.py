@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from pygments.token import Comment, String, Token, _TokenType
 
-from gateway.rewrites.languages import lexer_of
+from gateway.rewrites.languages import LANGUAGES, lexer_of
 from router.normalise.edits import Edit
 
 MOST_CHARACTERS: Final = 256 * 1024
@@ -27,6 +27,10 @@ _MARK: Final = re.compile(
 """What tells a model where the parts of a file are: StarCoder, Qwen, CodeLlama, Codestral, DeepSeek."""
 
 _KEPT_COMMENTS: Final = (Comment.Hashbang, Comment.Preproc, Comment.PreprocFile)
+_ORDERS: Final = re.compile(r"//go:|//export |// \+build|(?://|/\*)\s*#(?:include|cgo)|/\*[!+]|--\+|///\s*<")
+"""Comments that compilers and databases obey: Go's directives and C, hints of MySQL and Oracle, references of
+TypeScript."""
+
 _BLANK: Final = re.compile(r"^[ \t]*\r?\n", re.MULTILINE)
 _INDENT: Final = re.compile(r"^[ \t]+(?=\S)", re.MULTILINE)
 
@@ -52,6 +56,9 @@ def clean_code(text: str, language: str, rules: Set[str]) -> list[Edit]:
     if end - start > MOST_CHARACTERS:
         return []
     code = text[start:end]
+    unsure = LANGUAGES[language].unsure
+    if unsure is not None and unsure.search(code):
+        return []
     reading = _read(code, language)
     edits = _comments(code, reading) if "code_comments" in rules else []
     if "code_blank_lines" in rules:
@@ -76,20 +83,30 @@ def _read(code: str, language: str) -> _Reading:
     comments: list[_Stretch] = []
     closed: list[_Stretch] = []
     code_end = 0
+    directive = False
     for position, kind, value in lexer_of(language).get_tokens_unprocessed(code):
         end = position + len(value)
-        if _is(kind, Comment) and not any(_is(kind, kept) for kept in _KEPT_COMMENTS):
+        directive = _is(kind, Comment.Preproc) or directive
+        if not directive and _is_comment(kind):
             _join(comments, _Stretch(position, end))
         elif value.strip():
             code_end = end
-        if _is_closed(kind):
+        if directive or _is_closed(kind):
             _join(closed, _Stretch(position, end))
+        directive = directive and ("\n" not in value or code[:end].endswith("\\\n"))
     return _Reading(comments, closed, code_end)
 
 
+def _is_comment(kind: _TokenType) -> bool:
+    """Whether it may go. A bare Comment is no comment but code that `#if 0` switches off; and in a directive a lexer
+    takes the slashes of `"http://…"` for one.
+    """
+    return _is(kind, Comment) and kind != Comment and not any(_is(kind, kept) for kept in _KEPT_COMMENTS)
+
+
 def _is_closed(kind: _TokenType) -> bool:
-    """Whether spaces and line ends within it are content: strings, comments, what the lexer could not read."""
-    return _is(kind, String) or _is(kind, Comment) or _is(kind, Token.Error)
+    """Whether spaces and line ends within it are content: strings, comments, pages around PHP, what is unreadable."""
+    return any(_is(kind, closed) for closed in (String, Comment, Token.Error, Token.Other))
 
 
 def _is(kind: _TokenType, of: _TokenType) -> bool:
@@ -104,7 +121,8 @@ def _join(stretches: list[_Stretch], new: _Stretch) -> None:
 
 
 def _comments(code: str, reading: _Reading) -> list[Edit]:
-    return [_without(code, comment) for comment in reading.comments if comment.end <= reading.code_end]
+    before_the_end = (comment for comment in reading.comments if comment.end <= reading.code_end)
+    return [_without(code, comment) for comment in before_the_end if not _ORDERS.match(code, comment.start)]
 
 
 def _without(code: str, comment: _Stretch) -> Edit:
@@ -129,4 +147,5 @@ def _between(pattern: re.Pattern[str], code: str, reading: _Reading, before: lis
     borders = [_Stretch(0, 0), *shut, _Stretch(last_line, last_line)]
     for left, right in pairwise(borders):
         for match in pattern.finditer(code, left.end, min(right.start, last_line)):
-            yield Edit(*match.span(), "", rule)
+            if not code.endswith("\\\n", 0, match.start()):  # what a backslash goes on to ends with this line
+                yield Edit(*match.span(), "", rule)

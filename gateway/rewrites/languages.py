@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Final, NamedTuple
 
 from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name
 
+_MARKUP: Final = re.compile(r"</[\w>]|/>")
+_QUOTES: Final = re.compile(r"\\['\"]|\$\w*\$")
+
 
 class Language(NamedTuple):
-    """A language by its name for Pygments."""
+    """A language by its name for Pygments. Where `unsure` occurs, the lexer may take content for a comment: text
+    between JSX tags, strings of MySQL and PostgreSQL that standard SQL does not have.
+    """
 
     lexer: str
     indentation_has_meaning: bool = False
+    unsure: re.Pattern[str] | None = None
 
 
 LANGUAGES: Final[dict[str, Language]] = {
     "python": Language("python", indentation_has_meaning=True),
-    "javascript": Language("javascript"),
-    "typescript": Language("typescript"),
+    "javascript": Language("javascript", unsure=_MARKUP),
+    "typescript": Language("typescript", unsure=_MARKUP),
     "java": Language("java"),
     "c": Language("c"),
     "cpp": Language("cpp"),
@@ -29,10 +36,10 @@ LANGUAGES: Final[dict[str, Language]] = {
     "swift": Language("swift"),
     "php": Language("php"),
     "scala": Language("scala", indentation_has_meaning=True),
-    "sql": Language("sql"),
+    "sql": Language("sql", unsure=_QUOTES),
     "lua": Language("lua"),
 }
-"""Languages without here-documents or significant line comments. In Scala 3 indentation may delimit blocks.
+"""Languages without here-documents. In Scala 3 indentation may delimit blocks.
 
 # Not done: Ruby, Perl and shells, whose here-documents a lexer that starts in the middle of a file can miss; Kotlin,
 # whose lexer reads nested comments otherwise than the compiler does.

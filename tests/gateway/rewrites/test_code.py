@@ -65,6 +65,42 @@ def test_a_real_module_means_the_same_afterwards(module):
     assert cleaned(after) == after
 
 
+@pytest.mark.parametrize("language", ["c", "cpp"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        '#define HOME "http://example.com/"\n',
+        '# error "see https://bugs.python.org/issue31370"\n',
+        '#define HOME \\\n  "http://example.com/"\n',
+        "#if 0\n#define A 1\nint a = 1;\n#endif\n",
+        "#include <sys/types.h> // kept with its line\n",
+    ],
+)
+def test_a_directive_keeps_every_character(code, language):
+    """What looks like a comment in it may stand in a string; what `#if 0` switches off is code all the same."""
+    assert cleaned(f"// gone\n{code}int b; // gone\nint c;\n", language, BOTH) == f"{code}int b;\nint c;\n"
+
+
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        ("sql", "/*!40101 SET NAMES utf8 */;\nselect /*+ INDEX(a b) */ 1;\n"),
+        ("sql", "select 'it\\'s -- no comment' from a;\n"),
+        ("sql", "create function f() returns text as $body$\n-- kept\n\n$body$;\n"),
+        ("javascript", "const a = <a>http://example.com</a>;\n"),
+        ("typescript", "const a = <p>\n\n// text\n</p>;\n"),
+        ("go", '//go:build linux\n/*\n#include <x.h>\n*/\nimport "C"\n'),
+        ("php", "<?php $a = 1; ?>\n<pre>\n\n  a\n</pre>\n<?php $b = 2;\n"),
+        ("python", "a = 1 \\\n\nb = 2\n"),
+    ],
+)
+def test_what_only_looks_like_a_comment_or_an_empty_line_stays(language, code):
+    """Hints, directives, strings of other dialects, text between tags, and the line that ends a continued one."""
+    text = code + "end_of_code;\nx;\n"
+    rules = BOTH if LANGUAGES[language].indentation_has_meaning else ALL
+    assert cleaned(text, language, rules) == text
+
+
 def test_the_comment_before_the_cursor_is_the_question_and_stays():
     """From the last code before the cursor on nothing changes."""
     code = "import os\n\n# Helpers.\n\nx = 1  # one\n\n# Write a function that sorts the names:\n"
