@@ -22,6 +22,7 @@ class FileStamp(NamedTuple):
     """One file as the system knows it; None of everything where it is not there.
 
     `target` is the path with every link followed: Kubernetes changes a mounted Secret by one link, `..data`.
+    `turned_ns` changes with the rights, too: what could not be read is read when it may be.
     """
 
     path: str
@@ -29,6 +30,7 @@ class FileStamp(NamedTuple):
     inode: int | None = None
     size_bytes: int | None = None
     changed_ns: int | None = None
+    turned_ns: int | None = None
 
 
 Stamp = tuple[FileStamp, ...]
@@ -104,4 +106,4 @@ def _stamp(path: Path) -> FileStamp:
         found = os.stat(target)
     except (OSError, ValueError):
         return FileStamp(str(path), target)
-    return FileStamp(str(path), target, found.st_ino, found.st_size, found.st_mtime_ns)
+    return FileStamp(str(path), target, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -94,6 +94,16 @@ def read_revoked(reference: str) -> frozenset[bytes]:
     return frozenset(_revoked(place))
 
 
+def readable_revoked(reference: str) -> frozenset[bytes]:
+    """The digests in those lines of the list that are none of its mistakes; empty where there is nothing to read."""
+    try:
+        lines = list(_lines(reference.removeprefix("file:")))
+    except SecretError:
+        return frozenset()
+    matches = (_DIGEST.fullmatch(line.split()[0]) for _, line in lines)
+    return frozenset(bytes.fromhex(match[1]) for match in matches if match is not None)
+
+
 def _revoked(place: str) -> Iterator[bytes]:
     for number, line in _lines(place):
         match = _DIGEST.fullmatch(line.split()[0])

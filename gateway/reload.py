@@ -16,7 +16,7 @@ from gateway.config_checks import Secrets
 from gateway.config_files import Rest, Stamp, merged, referenced_files, stamp_of
 from gateway.config_source import ConfigError, Path
 from gateway.config_view import config_digest, ending_keys, moment
-from gateway.keys import read_revoked
+from gateway.keys import read_revoked, readable_revoked
 from gateway.metrics import Metrics
 from gateway.reload_rules import needs_restart, secrets_need_restart
 from gateway.secrets import SecretError, fingerprint
@@ -192,14 +192,15 @@ class Reloader:
             raise
 
     async def _read_revoked(self) -> None:
-        """Take in the list by itself. One that cannot be read changes nothing: what was revoked stays so."""
-        if self.config.revoked_keys is None:
+        """Take in the list by itself. Of one with a mistake the other lines count, and what was revoked stays so."""
+        place = self.config.revoked_keys
+        if place is None:
             return
         try:
-            revoked = await asyncio.to_thread(read_revoked, self.config.revoked_keys)
+            revoked = await asyncio.to_thread(read_revoked, place)
         except SecretError as error:
-            log.warning("list of revoked keys not taken", extra={"fields": {"because": str(error)}})
-            return
+            log.warning("list of revoked keys not taken whole", extra={"fields": {"because": str(error)}})
+            revoked = self.secrets.revoked | await asyncio.to_thread(readable_revoked, place)
         self._revoke(revoked)
         self.secrets.revoked = revoked
         log.info("list of revoked keys taken", extra={"fields": {"keys": len(revoked)}})

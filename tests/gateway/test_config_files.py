@@ -53,6 +53,16 @@ def test_a_stamp_changes_with_a_file(tmp_path: Path):
     assert stamp_of((Path("odd\0path"),))[0].inode is None
 
 
+def test_a_stamp_changes_with_the_rights(tmp_path: Path):
+    """A list that nobody could read is read when its owner has set that right, which leaves its time as it was."""
+    path = tmp_path / "revoked"
+    path.write_text("one")
+    path.chmod(0o200)
+    before = stamp_of((path,))
+    path.chmod(0o640)
+    assert stamp_of((path,)) != before
+
+
 def test_a_stamp_sees_into_folders_and_through_links(tmp_path: Path):
     """A file that comes, and `..data` that points elsewhere."""
     for name in ("..one", "..two"):

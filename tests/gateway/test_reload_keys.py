@@ -105,6 +105,20 @@ async def test_a_key_is_revoked_even_while_the_file_has_a_mistake(path, tmp_path
             assert "$.revoked_keys" in running.gateway.reloader.refusal.reasons[0]
 
 
+async def test_a_mistake_in_the_list_keeps_no_key_alive(path, tmp_path, caplog):
+    """What can be read of the list is heeded, what was revoked stays so, and the log names the line."""
+    revoked = tmp_path / "revoked"
+    revoked.write_text(key_line("acme-key"))
+    async with scripted_worker() as worker:
+        replace_data(path, build_data(worker.port, tenants=TWO_TENANTS, revoked_keys=f"file:{revoked}"))
+        async with gateway_from(path) as running:
+            assert [await status_with(running, key) for key in ("acme-key", "globex-key")] == [401, 200]
+            replace_file(revoked, f"sha256:half-a-line\n{key_line('globex-key')}\n")
+            await until(lambda: len(running.gateway.reloader.secrets.revoked) == 2)
+            assert [await status_with(running, key) for key in ("acme-key", "globex-key")] == [401, 401]
+            assert f"{revoked}:1" in str([vars(record) for record in caplog.records])
+
+
 async def test_the_page_shows_no_secret(path, tmp_path):
     """/config: digests as fingerprints, references as they are, and when keys end."""
     (tmp_path / "key").write_text(f"{key_line('other')} expires=2199-12-31\n")
