@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.faults.client import Answer, Client, failed, load_while, quantile
+from tests.faults.client import Answer, Client, failed, quantile
 from tests.faults.stage import Stage
 
 PLACES = 4
@@ -94,11 +94,9 @@ async def test_a_neighbour_who_takes_all_he_can_slows_nobody_much(stage: Stage) 
     gateway = await stage.gateway(models={"m": {"max_in_flight": PLACES}}, timeouts={"queue_seconds": 5.0})
     victim, aggressor = stage.client(gateway, "alpha"), stage.client(gateway, "beta")
     alone = await offer(victim, CAPACITY / 10, 10, stream=True)
-    running = True
-    pushing = asyncio.create_task(load_while(aggressor, lambda: running, at_once=10 * 2 * PLACES, stream=True))
+    pushing = asyncio.create_task(offer(aggressor, CAPACITY * 10, 13, stream=True))
     await asyncio.sleep(1.0)
-    beside = await offer(victim, CAPACITY / 10, 15, stream=True)
-    running = False
+    beside = await offer(victim, CAPACITY / 10, 12, stream=True)
     await pushing
     share = 1 - len(failed(beside)) / len(beside)
     ratio = quantile([a.ttft for a in beside], 0.99) / quantile([a.ttft for a in alone], 0.99)
