@@ -170,7 +170,7 @@ class Attempts:
         head = request_head(job, worker, len(body))
         try:
             connection = await self._upstream.attempt(
-                Target(worker.host, worker.port), head, body, streams=job.call.stream
+                Target(worker.host, worker.port, worker.base_path), head, body, streams=job.call.stream
             )
         except UpstreamFault as fault:
             self._report(worker, fault)

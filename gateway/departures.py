@@ -45,6 +45,6 @@ class Departures:
 
     def _cut_off(self, worker: Worker) -> None:
         self._timers.pop(worker, None)
-        cut = self._upstream.cut_off(Target(worker.host, worker.port))
+        cut = self._upstream.cut_off(Target(worker.host, worker.port, worker.base_path))
         if cut:
             log.warning("worker leaves", extra={"fields": {"worker": worker.name, "requests_cut_off": cut}})

@@ -96,7 +96,7 @@ class Retries:
             self.over(job, well=False)
         self._quarantine.broke(self._fingerprint(job), worker.name, self._clock())
         if worker.state is not State.DOWN:
-            if not await self._upstream.listens(Target(worker.host, worker.port)):
+            if not await self._upstream.listens(Target(worker.host, worker.port, worker.base_path)):
                 self._fleet.report(worker, Outcome.REFUSED)
         elif worker.gone_since_ready:
             self._died(worker)

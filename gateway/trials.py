@@ -78,7 +78,7 @@ class Trials:
     def _quiet_seconds(self, worker: Worker) -> float:
         """Since when streams wait for a first byte, and none of any answer has come; 0 when none waits."""
         now, waiting, heard = self._clock(), None, worker.heard_at
-        for connection in self._upstream.busy_at(Target(worker.host, worker.port)):
+        for connection in self._upstream.busy_at(Target(worker.host, worker.port, worker.base_path)):
             if connection.answered:
                 heard = max(heard, connection.last_byte_at)
             elif connection.streams and (waiting is None or connection.last_byte_at < waiting):
@@ -87,7 +87,7 @@ class Trials:
 
     async def _ask(self, worker: Worker) -> bool:
         head, body = trial_request(worker)
-        connection = await self._upstream.attempt(Target(worker.host, worker.port), head, body)
+        connection = await self._upstream.attempt(Target(worker.host, worker.port, worker.base_path), head, body)
         try:
             await _to_its_end(connection)
             status = connection.answered_head.status

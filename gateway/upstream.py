@@ -74,11 +74,11 @@ class Upstream:
         return await self._exchange(await self._connect(target), head, body, streams=streams)
 
     async def listens(self, target: Target) -> bool:
-        """Whether anybody accepts a connection there now."""
+        """Whether anybody accepts a connection there now; yes where we have no descriptor to find out with."""
         try:
             connection = await self._connect(target)
-        except UpstreamFault:
-            return False
+        except UpstreamFault as fault:
+            return fault.cause is not Cause.REFUSED
         connection.abort()
         return True
 
@@ -141,6 +141,10 @@ class Upstream:
                     raise AssertionError(f"a kept connection to {target} is not idle there")
 
     async def _exchange(self, connection: Connection, head: bytes, body: bytes, *, streams: bool) -> Connection:
+        if self._closed:
+            # Nobody watches deadlines any more, and nobody would end it.
+            connection.abort()
+            raise UpstreamFault(Cause.SHUTDOWN, "the gateway shuts down", answered=False)
         self._busy.add(connection)
         self._watch()
         connection.streams = streams
@@ -162,7 +166,7 @@ class Upstream:
         connections = self._idle.get(target)
         while connections:
             connection = connections.pop()
-            if not connection.closed:
+            if not connection.ended:
                 return connection
         return None
 

@@ -21,10 +21,11 @@ _FIRST_FINAL_STATUS: Final = 200
 
 
 class Target(NamedTuple):
-    """Where a worker listens."""
+    """Where a worker listens; `base_path` tells workers apart that share a port."""
 
     host: str
     port: int
+    base_path: str = ""
 
 
 class Cause(Enum):
@@ -57,29 +58,10 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_head_bytes",
-        "_idle_seconds",
-        "_interim_heads",
-        "_loop",
-        "_on_lost",
-        "_paused",
-        "_pending",
-        "_pending_bytes",
-        "_sink",
-        "_transport",
-        "_waiter",
-        "answered",
-        "busy",
-        "closed",
-        "complete",
-        "deadline",
-        "fault",
-        "framing",
-        "head",
-        "last_byte_at",
-        "streams",
-        "target",
-    )
+        "_head_bytes", "_idle_seconds", "_interim_heads", "_loop", "_on_lost", "_paused", "_pending",
+        "_pending_bytes", "_sink", "_transport", "_waiter", "answered", "busy", "closed", "complete", "deadline",
+        "fault", "framing", "head", "last_byte_at", "streams", "target",
+    )  # fmt: skip
 
     def __init__(self, target: Target, on_lost: Callable[[Connection], None]) -> None:
         self.target = target
@@ -118,7 +100,7 @@ class Connection(asyncio.Protocol):
         self._idle_seconds = idle_seconds
         self.last_byte_at = self._loop.time()
         self.deadline = self.last_byte_at + first_byte_seconds
-        if self._transport is None or self.closed:
+        if self._transport is None or self.ended:
             self.fail(Cause.BROKE, "the connection was closed")
         else:
             self._transport.writelines((head, body))
@@ -190,6 +172,11 @@ class Connection(asyncio.Protocol):
             and self._transport.get_write_buffer_size() == 0
         )
 
+    @property
+    def ended(self) -> bool:
+        """Whether it is closed, or the worker has closed it and the loop has yet to say so."""
+        return self.closed or self._transport is None or self._transport.is_closing()
+
     def rest(self) -> None:
         """End the exchange and keep the connection for another."""
         self._reset()
@@ -230,11 +217,11 @@ class Connection(asyncio.Protocol):
             payload = self.framing.feed(data)
             if self.framing.complete:
                 self.complete = True
-                self._sink(payload)
+                self._deliver(payload)
                 self.wake()
             elif payload:
                 self.deadline = self.last_byte_at + self._idle_seconds
-                self._sink(payload)
+                self._deliver(payload)
         except (MalformedAnswer, MalformedBody) as error:
             self.fail(Cause.MALFORMED, str(error))
             self.abort()
@@ -247,11 +234,19 @@ class Connection(asyncio.Protocol):
             return
         if error is None and self.framing is not None and self.framing.closed():
             self.complete = True
-            if self._sink is not None:
-                self._sink(b"")
+            self._deliver(b"")
             self.wake()
         else:
             self.fail(Cause.BROKE, "the connection ended before the answer did")
+
+    def _deliver(self, payload: bytes) -> None:
+        """To the sink, if there is one. Its own fault ends the exchange, or its owner would wait for ever."""
+        try:
+            if self._sink is not None:
+                self._sink(payload)
+        except Exception:
+            self.fail(Cause.CLIENT, "what takes its answer failed")
+            raise
 
     def _take(self, data: bytes) -> None:
         if self.framing is None:

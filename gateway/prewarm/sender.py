@@ -94,7 +94,9 @@ class Sender:
     async def _ask(self, worker: Worker, path: str, body: bytes) -> Answer:
         head = request_head(worker.backend.address.netloc, path, worker.api_key, len(body))
         try:
-            connection = await self._upstream.attempt(Target(worker.host, worker.port), head, body, streams=False)
+            connection = await self._upstream.attempt(
+                Target(worker.host, worker.port, worker.base_path), head, body, streams=False
+            )
         except UpstreamFault as fault:
             raise SendError(f"no answer ({fault.cause.value})", refused=False) from None
         try:

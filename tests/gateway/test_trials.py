@@ -66,7 +66,7 @@ class Rig:
     async def asked(self, *, streams: bool = True) -> AsyncIterator[None]:
         """While a request is at the worker, unanswered."""
         head, body = trial_request(self.worker)
-        target = Target(self.worker.host, self.worker.port)
+        target = Target(self.worker.host, self.worker.port, self.worker.base_path)
         before = len(self.upstream.busy_at(target))
         task = asyncio.create_task(self.upstream.attempt(target, head, body, streams=streams))
         async with self.fleet.lease("w1"):
@@ -176,7 +176,7 @@ async def test_a_stream_that_moves_is_heard() -> None:
         await exchange.client_gone()
 
     async with build_rig(drip) as (rig, worker):
-        target = Target(rig.worker.host, rig.worker.port)
+        target = Target(rig.worker.host, rig.worker.port, rig.worker.base_path)
         head, body = trial_request(rig.worker)
         connection = await rig.upstream.attempt(target, head, body)
         worker.script = silent
