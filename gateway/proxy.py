@@ -16,6 +16,7 @@ from aiohttp.web import BaseRequest
 
 from gateway.accounting import Accounts, Bill
 from gateway.attempts import Attempts, Job
+from gateway.batches import most_tokens, other_prompts
 from gateway.bodies import BODY_SECONDS, check_declared, read_body
 from gateway.client_answer import ClientAnswer
 from gateway.errors import ContextLengthExceeded, IsolationUnavailable, ModelNotFound
@@ -141,6 +142,8 @@ class Proxy:
         bill.prompt = prompt
         bill.stage("prepare")
         self._check_length(tenant, call, prompt)
+        if call.batch and tenant.max_prompt_tokens is not None:
+            await self._check_batch(tenant, call, salt, tenant.max_prompt_tokens)
         return Job(
             call=call,
             tenant=tenant,
@@ -163,13 +166,19 @@ class Proxy:
             "operator); ask by /v1/chat/completions."
         )
 
+    async def _check_batch(self, tenant: Tenant, call: Call, salt: str | None, most: int) -> None:
+        """The same bound for the prompts behind the first; those of few bytes need not be counted."""
+        for given in other_prompts(call):
+            if most_tokens(given) >= most:
+                source = PromptSource(prompt=given)
+                prompt = await self._prompts.prepare(call.model, source, salt=salt, rules=tenant.fold)
+                _check_bound(prompt, most, call.text_field)
+
     def _check_length(self, tenant: Tenant, call: Call, prompt: Prompt) -> None:
         """Refuse what no worker can answer before it takes one up; of a mere estimate the worker has the last word."""
         place = call.text_field
-        if tenant.max_prompt_tokens is not None and prompt.tokens > tenant.max_prompt_tokens:
-            raise ContextLengthExceeded(
-                f"The prompt has {prompt.tokens} tokens; this key may send {tenant.max_prompt_tokens}.", param=place
-            )
+        if tenant.max_prompt_tokens is not None:
+            _check_bound(prompt, tenant.max_prompt_tokens, place)
         context_tokens = self._fleet.context_tokens(call.model)
         counted = prompt.text_bytes is None
         if counted and context_tokens is not None and prompt.tokens > context_tokens and not truncates(call):
@@ -178,6 +187,11 @@ class Proxy:
                 "Shorten it.",
                 param=place,
             )
+
+
+def _check_bound(prompt: Prompt, most: int, place: str) -> None:
+    if prompt.tokens > most:
+        raise ContextLengthExceeded(f"The prompt has {prompt.tokens} tokens; this key may send {most}.", param=place)
 
 
 def truncates(call: Call) -> bool:
