@@ -226,7 +226,7 @@ def _write(path: Path, text: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=100_000)
-    parser.add_argument("--warm-up", type=int, default=20_000, help="requests before the first look")
+    parser.add_argument("--warm-up", type=int, default=60_000, help="requests before the first look")
     parser.add_argument("--json", metavar="FILE", help="write the figures there too")
     sys.exit(uvloop.run(run(parser.parse_args())))
 
