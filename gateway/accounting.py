@@ -65,7 +65,8 @@ class Bill:
     """One request's account, a context manager around its whole life.
 
     Times are monotonic seconds. `request_id` is ours and unique; `shown_id` is what caller, worker and log know the
-    request by, perhaps the caller's own. `status` is what the caller was told, or would have been. What is not known
+    request by, perhaps the caller's own. `output_events` are the events of a stream that had output in them: tokens, or
+    little less. `status` is what the caller was told, or would have been. What is not known
     yet is None or empty; metrics count an empty tenant or model as `other`.
     """
 
@@ -80,6 +81,7 @@ class Bill:
         "finished_well",
         "marked_at",
         "opened_at",
+        "output_events",
         "placement",
         "prompt",
         "request_id",
@@ -108,7 +110,7 @@ class Bill:
         self.call: Call | None = None
         self.prompt: Prompt | None = None
         self.placement: Placement | None = None
-        self.tries = 0
+        self.tries = self.output_events = 0
         self.ttft_seconds: float | None = None
         self.usage: Usage | None = None
 

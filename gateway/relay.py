@@ -115,7 +115,7 @@ class EventPassage:
             connection.abort()
             return
         if scanner.events != self._events:
-            self._events = scanner.events
+            self._events = self._bill.output_events = scanner.events
             if self._bill.ttft_seconds is not None:
                 self._bill.more_tokens(connection.last_byte_at)
             elif scanner.has_content:

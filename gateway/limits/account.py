@@ -72,13 +72,13 @@ class Account:
         """The share of the budget that is spent."""
         return self.allowance.budget_used / (self.allowance.terms.budget or 1.0)
 
-    def cost(self, prompt_tokens: int, most_output_tokens: int | None) -> float:
-        """Tokens to reserve: the prompt's, and what this tenant's answers usually have, at most the bound."""
+    def cost(self, prompt_tokens: int, most_output_tokens: int | None, answers: int = 1) -> float:
+        """Tokens to reserve: the prompt's, and for each answer what this tenant's usually have, at most the bound."""
         output = self.output_tokens
-        return prompt_tokens + (output if most_output_tokens is None else min(output, most_output_tokens))
+        return prompt_tokens + answers * (output if most_output_tokens is None else min(output, most_output_tokens))
 
-    def learn(self, output_tokens: int) -> None:
-        """An answer had so many tokens."""
+    def learn(self, output_tokens: float) -> None:
+        """An answer had so many tokens, or each of several on average."""
         self.output_tokens += _LEARNING * (output_tokens - self.output_tokens)
 
     # What Redis is told and says

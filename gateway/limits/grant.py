@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from gateway.accounting import Bill
+from gateway.batches import about_tokens, answers_to_each, other_prompts
 from gateway.errors import Headers, InvalidRequest, LimitsUnavailable, QuotaSpent, RateLimited
 from gateway.limits.account import Account, Question
 from gateway.limits.allowance import BUDGET, CONCURRENCY, REQUESTS, TOKENS, Refusal
@@ -35,7 +36,7 @@ class LimitedGrant:
 
     __slots__ = (
         "_account",
-        "_anthropic",
+        "_answers",
         "_bill",
         "_call",
         "_limits",
@@ -53,6 +54,7 @@ class LimitedGrant:
         self._question: Question | None = None
         self._reserved = 0.0
         self._prompt_tokens = 0
+        self._answers = 1
         self._via = ""
 
     @property
@@ -78,7 +80,9 @@ class LimitedGrant:
     async def reserve(self, prompt_tokens: int, most_output_tokens: int | None) -> None:
         """Take a slot, a request and tokens, all or nothing."""
         limits, account = self._limits, self._account
-        self._prompt_tokens = prompt_tokens
+        others = other_prompts(self._call)
+        self._prompt_tokens = prompt_tokens + sum(map(about_tokens, others))
+        self._answers = (1 + len(others)) * answers_to_each(self._call)
         self._reserved = self._cost(most_output_tokens)
         refusal = self._take_alone() if limits.shared is None else await self._take_shared(limits.shared)
         if refusal is None:
@@ -112,7 +116,8 @@ class LimitedGrant:
         if endpoint not in _GENERATING:
             return float(self._prompt_tokens) if self._call.caches else 0.0
         bound = limits.max_output_tokens if limits is not None else None
-        return self._account.cost(self._prompt_tokens, bound if most_output_tokens is None else most_output_tokens)
+        most = bound if most_output_tokens is None else most_output_tokens
+        return self._account.cost(self._prompt_tokens, most, self._answers)
 
     def _take_alone(self) -> Refusal | None:
         now = self._limits.clock()
@@ -148,16 +153,17 @@ class LimitedGrant:
     def _used(self, error: BaseException | None) -> float:
         """What the request is charged in the end: what its worker reported, else what can be supposed.
 
-        Who leaves before the worker's count is in pays what was reserved: else leaving early would be free.
+        Who leaves before the worker's count is in pays what was reserved, or the prompt and what has come if that is
+        more: else leaving early would be free, and leaving late a bargain.
         """
         bill = self._bill
         usage = bill.usage
         if usage is not None:
             if self._call.endpoint in _GENERATING:
-                self._account.learn(usage.completion_tokens)
+                self._account.learn(usage.completion_tokens / self._answers)
             return usage.prompt_tokens + usage.completion_tokens
         if bill.finished_well or bill.ttft_seconds is not None:
-            return self._reserved
+            return max(self._reserved, float(self._prompt_tokens + bill.output_events))
         left = isinstance(error, asyncio.CancelledError)
         return float(self._prompt_tokens) if left and bill.tries else 0.0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -16,7 +17,7 @@ from gateway.limits.admission import Limits
 from gateway.limits.core import NO_LIMITS, Unlimited
 from gateway.limits.shared import SharedCounts
 from gateway.tenants import Tenant
-from gateway.wire import Endpoint
+from gateway.wire import Endpoint, parse_call
 from tests.gateway.limits.builders import (
     Clock,
     answered,
@@ -164,6 +165,30 @@ async def test_what_is_charged_where_nobody_reports(happens, charged):
             if "failed" in happens:
                 raise ValueError
     assert b"remaining-tokens: %d\r" % (1000 - charged) in grant.fields
+
+
+async def test_who_takes_nearly_all_of_a_long_answer_and_leaves_pays_for_it():
+    """What has come is counted by its events where nobody reports."""
+    desk, tenant = Desk(), build_tenant(tokens_per_minute=10_000)
+    with contextlib.suppress(asyncio.CancelledError):
+        async with desk.request(tenant, 100, max_tokens=None) as (grant, bill):
+            bill.tries, bill.ttft_seconds, bill.output_events = 1, 0.1, 5000
+            raise asyncio.CancelledError
+    assert b"remaining-tokens: 4900\r" in grant.fields
+
+
+async def test_every_answer_and_every_prompt_of_a_request_is_reserved():
+    """`n` answers to each prompt of a batch; what is learned is the length of one answer."""
+    desk, tenant = Desk(), build_tenant(tokens_per_minute=100_000)
+    body = json.dumps({"model": "m", "prompt": ["a", "b" * 4000, "c" * 4000], "n": 8, "max_tokens": 50})
+    call = parse_call(Endpoint.COMPLETIONS, body.encode())
+    bill = build_bill(desk.metrics, desk.clock)
+    async with desk.limits.admit(tenant, call, bill) as grant:
+        await grant.reserve(1, 50)
+        left = int(grant.fields.split(b"remaining-tokens: ")[1].split(b"\r")[0])
+        assert 100_000 - left == pytest.approx(2001 + 24 * 50, rel=0.1)
+        answered(bill, 2001, 24 * 50)
+    assert desk.limits.account(tenant).output_tokens == pytest.approx(0.9 * FIRST_OUTPUT_TOKENS + 0.1 * 50)
 
 
 async def test_counting_tokens_costs_no_tokens_and_embeddings_no_answer():
