@@ -183,7 +183,7 @@ def forward_body(
     salted = salt == call.cache_salt
     asked = not ask_usage or call.include_usage or call.endpoint not in REPORTING
     placed = partition is None and call.partition is None
-    bound = None if call.max_tokens is not None else output_bound(call.endpoint, most_output_tokens)
+    bound = None if says_output(call) else output_bound(call.endpoint, most_output_tokens)
     if salted and asked and placed and bound is None:
         return call.body
     added: dict[str, Json] = {} if salted else {"cache_salt": salt}
@@ -212,6 +212,13 @@ def _with_fields(body: bytes, added: Mapping[str, Json]) -> bytes:
     """An object's text with fields that it has none of at its end: one copy, where taking it apart reads it again."""
     end = body.rindex(b"}")
     return b"".join((memoryview(body)[:end], b",", _encode(added)[1:], body[end + 1 :]))
+
+
+def says_output(call: Call) -> bool:
+    """Whether its answer has a bound that every engine heeds: a completion's `max_completion_tokens` few do."""
+    if call.max_tokens is None or call.endpoint is not Endpoint.COMPLETIONS or call.names is None:
+        return call.max_tokens is not None
+    return "max_completion_tokens" not in call.names or call.raw.get("max_tokens", _NULL) != _NULL
 
 
 def output_bound(endpoint: Endpoint, most_output_tokens: int | None) -> int | None:

@@ -8,12 +8,16 @@ from router.core import PromptSource
 
 def read_chat(fields: Fields) -> Asked:
     """`messages`, with tools and whatever else reaches the template."""
-    max_tokens = optional(fields, "max_completion_tokens", int)
-    return Asked(
-        chat_source(fields),
-        max_tokens=max_tokens if max_tokens is not None else optional(fields, "max_tokens", int),
-        user=optional(fields, "user", str),
-    )
+    return Asked(chat_source(fields), max_tokens=most_output(fields) or None, user=optional(fields, "user", str))
+
+
+def most_output(fields: Fields) -> int | None:
+    """The larger of both bounds of an answer: engines do not agree on which of the two counts.
+
+    A chat's 0 counts for none, as with vLLM and SGLang, which pass over it.
+    """
+    given = (optional(fields, "max_completion_tokens", int), optional(fields, "max_tokens", int))
+    return max((bound for bound in given if bound is not None), default=None)
 
 
 def chat_source(fields: Fields) -> PromptSource:
@@ -40,13 +44,7 @@ def template_arguments(fields: Fields) -> dict[str, object]:
 def read_completion(fields: Fields) -> Asked:
     """`prompt`, of which a batch is placed by its first."""
     prompt, batch = text_or_tokens(fields, "prompt")
-    max_tokens = optional(fields, "max_completion_tokens", int)
-    return Asked(
-        PromptSource(prompt=prompt),
-        batch,
-        max_tokens=max_tokens if max_tokens is not None else optional(fields, "max_tokens", int),
-        user=optional(fields, "user", str),
-    )
+    return Asked(PromptSource(prompt=prompt), batch, max_tokens=most_output(fields), user=optional(fields, "user", str))
 
 
 def read_embedding(fields: Fields) -> Asked:

@@ -53,10 +53,12 @@ def test_the_fields_a_call_is_made_of_are_read() -> None:
     assert call.source.messages == [{"role": "user", "content": "hi"}]
 
 
-def test_the_newer_name_of_the_output_bound_wins() -> None:
-    """`max_completion_tokens` replaced `max_tokens`; a client may send both."""
-    assert chat(max_tokens=9, max_completion_tokens=3).max_tokens == 3
+def test_the_larger_of_two_output_bounds_counts() -> None:
+    """vLLM goes by `max_completion_tokens`, SGLang by `max_tokens`: neither may say more than is known here."""
+    assert chat(max_tokens=9, max_completion_tokens=3).max_tokens == 9
+    assert chat(max_tokens=3, max_completion_tokens=9).max_tokens == 9
     assert chat(max_tokens=9, max_completion_tokens=None).max_tokens == 9
+    assert chat(max_completion_tokens=0).max_tokens is None
 
 
 def test_a_prompt_cache_key_goes_before_a_session_id() -> None:
@@ -231,7 +233,7 @@ def test_adding_fields_leaves_every_other_value_byte_exact() -> None:
 
 def test_asking_for_usage_keeps_the_other_stream_options() -> None:
     """Only `include_usage` is ours."""
-    call = chat(stream=True, stream_options={"include_usage": False, "continuous_usage_stats": True})
+    call = chat(stream=True, stream_options={"continuous_usage_stats": True})
     forwarded = json.loads(forward_body(call, salt=None, ask_usage=True))
     assert forwarded["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
 

@@ -107,6 +107,28 @@ async def test_an_answer_of_unsaid_length_gets_the_bound_and_nothing_else_change
         assert worker.exchanges[-1].body == body
 
 
+@pytest.mark.parametrize(
+    ("path", "fields", "forwarded"),
+    [
+        ("/v1/chat/completions", {"max_completion_tokens": 5, "max_tokens": 78}, None),
+        ("/v1/chat/completions", {"max_completion_tokens": 0}, 77),
+        ("/v1/chat/completions", {"max_tokens": 0}, 77),
+        ("/v1/completions", {"max_completion_tokens": 5, "max_tokens": 78}, None),
+        ("/v1/completions", {"max_completion_tokens": 78}, None),
+        ("/v1/completions", {"max_completion_tokens": 5, "max_tokens": None}, 16),
+        ("/v1/completions", {"max_completion_tokens": 5}, 16),
+        ("/v1/completions", {"max_completion_tokens": 5, "max_tokens": 9}, 9),
+    ],
+)
+async def test_no_engine_reads_a_longer_answer_than_allowed_out_of_two_bounds(path, fields, forwarded):
+    """Whichever of the two it goes by, and whatever 0 and null mean to it."""
+    text = {"prompt": "hi"} if path == "/v1/completions" else {"messages": [{"role": "user", "content": "hi"}]}
+    async with one(limited(max_output_tokens=77)) as (running, worker):
+        answer = await running.ask(key="a-key", path=path, body=json.dumps({"model": "m", **text, **fields}).encode())
+        assert answer.status == (400 if forwarded is None else 200)
+        assert [each.asked["max_tokens"] for each in worker.exchanges] == [forwarded] * (forwarded is not None)
+
+
 async def test_a_shadow_changes_no_body():
     """`enforce: false`: not even the bound is written."""
     async with one(limited(max_output_tokens=5, requests_per_minute=1, enforce=False)) as (running, worker):
