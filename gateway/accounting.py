@@ -178,8 +178,9 @@ class Bill:
 
     def more_tokens(self, now: float) -> None:
         """Another piece of output reached the gateway, after the first."""
-        if self._last_event_at is not None and self._book is not None:
-            self._book.between_tokens.observe(now - self._last_event_at)
+        book, last_event_at = self._book, self._last_event_at
+        if last_event_at is not None and book is not None:
+            book.between_tokens.observe(now - last_event_at)
         self._last_event_at = now
 
     def answered(self, status: int, usage: Usage | None) -> None:

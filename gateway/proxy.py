@@ -31,6 +31,7 @@ from router.core import Prompt, PromptSource
 from router.normalise import FoldRules
 from router.router import Router
 
+_NO_BEATS: Final = nullcontext()
 _CUTS: Final = msgspec.Raw(b'"auto"')
 
 
@@ -104,7 +105,7 @@ class Proxy:
 
     def _beating(self, call: Call, answer: ClientAnswer) -> AbstractContextManager[object]:
         seconds = self._heartbeat_seconds
-        return Heartbeats(answer, seconds) if seconds is not None and call.stream and call.caches else nullcontext()
+        return Heartbeats(answer, seconds) if seconds is not None and call.stream and call.caches else _NO_BEATS
 
     def configure(self, *, body_limit_bytes: int, heartbeat_seconds: float | None) -> None:
         """Other bounds for requests that come from now on."""
