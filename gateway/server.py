@@ -188,8 +188,8 @@ class DataServer:
             raise MethodNotAllowed(f"Use {found.method} here.", headers=(("allow", found.method),))
         return found.handle
 
-    async def _ask(self, endpoint: Endpoint, request: BaseRequest, answer: ClientAnswer) -> None:
-        await self._proxy.handle(request, endpoint, answer)
+    def _ask(self, endpoint: Endpoint, request: BaseRequest, answer: ClientAnswer) -> Awaitable[None]:
+        return self._proxy.handle(request, endpoint, answer)
 
     async def _models(self, request: BaseRequest, answer: ClientAnswer) -> None:
         cards = list(self._cards(request).values())
