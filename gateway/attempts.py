@@ -127,7 +127,7 @@ class Attempts:
         if line is None or not line.must_wait(job):
             try:
                 return self._place(job, bill)
-            except NoBackend:
+            except GatewayError:
                 if line is None or not line.can_wait(job):
                     raise
 
@@ -212,7 +212,7 @@ class Attempts:
         # A worker that stayed silent has used up the caller's patience, and may still be at work on it.
         if job.executions >= MOST_EXECUTIONS or fault.cause in (Cause.SILENT, Cause.SHUTDOWN, Cause.FILES):
             raise error
-        if not self.retries.another(job, worker):
+        if not self.retries.another(job, worker, may_wait=self._line is not None and self._line.open):
             raise error
         job.retry_reason = fault.cause.value
         job.last_error = error

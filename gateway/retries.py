@@ -11,6 +11,7 @@ from gateway.acceptance import Acceptance
 from gateway.errors import Quarantined
 from gateway.fault_settings import Faults
 from gateway.fleet import Change, ChangeKind, Fleet
+from gateway.limits.line import FULL
 from gateway.metrics import Metrics
 from gateway.quarantine import TRIAL_SECONDS, Fingerprint, Quarantine, Verdict
 from gateway.retry_budget import RetryBudget, back_off_seconds
@@ -79,6 +80,9 @@ class Retries:
             # Not cryptography: only so that retries spread out.
             await asyncio.sleep(back_off_seconds(job.attempts, random.random()))  # noqa: S311
         if self._quarantine.watching:
+            if job.tries_prompt:  # it would wait for itself
+                job.tries_prompt = False
+                self.over(job, well=False)
             await self.let_in(job)
 
     # After one
@@ -107,14 +111,14 @@ class Retries:
         self._looking.add(task)
         task.add_done_callback(self._looking.discard)
 
-    def another(self, job: Job, worker: Worker) -> bool:
-        """Whether the request may go on to a worker other than this: one that is well is asked in any case."""
+    def another(self, job: Job, worker: Worker, *, may_wait: bool = False) -> bool:
+        """Whether the request may go on to a worker other than this: one that is well is asked in any case. Where all
+        others are full it may with `may_wait`, which says that it can wait for them."""
         job.excluded.add(worker.name)
-        others = [
-            view.name
-            for view in self._fleet.view(job.call.model).workers
-            if view.admissible and view.name not in job.excluded
-        ]
+        left = [view for view in self._fleet.view(job.call.model).workers if view.name not in job.excluded]
+        others = [view.name for view in left if view.admissible]
+        if may_wait and not others:
+            others = [view.name for view in left if view.inadmissible_because == FULL]
         if job.attempts >= self.most_attempts or not others:
             return False
         now = self._clock()

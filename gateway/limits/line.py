@@ -35,7 +35,9 @@ HELD: Final = 256
 
 LATE, LONG = "it was not this request's turn in time", "as many wait as may"
 
-_FULL: Final = "full"
+FULL: Final = "full"
+"""What `WorkerView.inadmissible_because` says of a worker that only lacks room."""
+
 _AGAIN: Final = (("retry-after", "1"), ("retry-after-ms", "1000"))
 
 
@@ -105,11 +107,16 @@ class Line:
         """Whether others wait already."""
         return bool(self._lanes) and self._fleet.base_model(job.call.model) in self._lanes
 
+    @property
+    def open(self) -> bool:
+        """Whether one may wait for room at all."""
+        return self._patience().queue_seconds > 0
+
     def can_wait(self, job: Waiting) -> bool:
         """Whether it is only room that is missing, or a first worker, which the request itself may bring about."""
         workers = self._fleet.view(job.call.model).workers
-        if any(w.inadmissible_because == _FULL and w.name not in job.excluded for w in workers):
-            return self._patience().queue_seconds > 0
+        if any(w.inadmissible_because == FULL and w.name not in job.excluded for w in workers):
+            return self.open
         return self._patience().hold_seconds > 0 and not job.excluded and not any(w.admissible for w in workers)
 
     async def wait(self, job: Waiting, place: Callable[[], str]) -> str:
@@ -128,8 +135,9 @@ class Line:
             self._shorten(lane)
             self._wake(lane)
             self._arm()
-            while (name := await self._turn(lane, ticket, place)) is None:
+            while (name := await self._turn(lane, job, ticket, place)) is None:
                 ticket.turn = asyncio.get_running_loop().create_future()
+                self._wake(lane)  # what this one cannot use is another's
                 lane.queue.rejoin(ticket)
         except BaseException:
             lane.queue.leave(ticket)
@@ -152,8 +160,8 @@ class Line:
         """Requests in all lines."""
         return sum(len(lane.queue) + lane.woken for lane in self._lanes.values())
 
-    async def _turn(self, lane: _Lane, ticket: _Place, place: Callable[[], str]) -> str | None:
-        """Wait, then place; None when another took the room."""
+    async def _turn(self, lane: _Lane, job: Waiting, ticket: _Place, place: Callable[[], str]) -> str | None:
+        """Wait, then place; None when another took the room, or it is at workers that this one cannot go to."""
         turn = ticket.turn
         try:
             await turn
@@ -161,8 +169,8 @@ class Line:
                 raise self._sent_away(lane, ticket, LATE)
             try:
                 return place()
-            except NoBackend:
-                if self._room(lane):
+            except GatewayError:
+                if self._room(job.call.model).keys() - job.excluded or not self.can_wait(job):
                     raise
                 return None
         finally:
@@ -171,7 +179,7 @@ class Line:
 
     def _ticket(self, job: Waiting, now: float) -> _Place:
         tenant, view, patience = job.tenant, self._fleet.view(job.call.model), self._patience()
-        full = any(worker.inadmissible_because in (None, _FULL) for worker in view.workers)
+        full = any(worker.inadmissible_because in (None, FULL) for worker in view.workers)
         homes = job.router.homes_of(
             job.prompt, view, now, tenant=tenant.name, policy=tenant.policy, session=job.session
         )
@@ -185,7 +193,9 @@ class Line:
 
     def _wake(self, lane: _Lane) -> None:
         """Give a turn to as many as there is room for."""
-        room, now = self._room(lane), self._clock()
+        room, now = self._room(lane.model), self._clock()
+        if not room and self._nobody_left(lane):
+            self._dismiss(lane)
         left = sum(room.values()) - lane.woken
         while left >= 1 and len(lane.queue):
             ticket = lane.queue.pop(lambda home: room.get(home, 0) >= 1)
@@ -202,19 +212,31 @@ class Line:
             lane.woken += 1
             ticket.turn.set_result(None)
 
-    def _room(self, lane: _Lane) -> dict[str, float]:
+    def _room(self, model: str) -> dict[str, float]:
         """How many more requests each worker takes that takes any."""
-        workers = self._fleet.view(lane.model).workers
+        workers = self._fleet.view(model).workers
         return {
             worker.name: inf if worker.max_in_flight is None else worker.max_in_flight - worker.in_flight
             for worker in workers
             if worker.admissible
         }
 
+    def _nobody_left(self, lane: _Lane) -> bool:
+        """Whether there is no worker that could have room, and none is waited for."""
+        workers = self._fleet.view(lane.model).workers
+        return not self._patience().hold_seconds and not any(w.inadmissible_because in (None, FULL) for w in workers)
+
+    def _dismiss(self, lane: _Lane) -> None:
+        """Tell everybody at once what they would only learn at their deadlines."""
+        for ticket in tuple(lane.queue):
+            lane.queue.leave(ticket)
+            if not ticket.turn.done():
+                ticket.turn.set_exception(NoBackend(f"No worker of `{lane.model}` is up."))
+
     def _shorten(self, lane: _Lane) -> None:
         """Send away who is furthest from being served while too many wait."""
         workers = self._fleet.view(lane.model).workers
-        bounds = [w.max_in_flight or 0 for w in workers if w.inadmissible_because in (None, _FULL)]
+        bounds = [w.max_in_flight or 0 for w in workers if w.inadmissible_because in (None, FULL)]
         while len(lane.queue) > (LENGTH * max(1, sum(bounds)) if bounds else HELD):
             self._drop(lane, lane.queue.last, LONG)
 
@@ -235,7 +257,7 @@ class Line:
         if over:
             what = f"Every worker of `{lane.model}` is full, and this key has more than its share waiting."
             return RateLimited(what, headers=_AGAIN)
-        if any(worker.inadmissible_because in (None, _FULL) for worker in self._fleet.view(lane.model).workers):
+        if any(worker.inadmissible_because in (None, FULL) for worker in self._fleet.view(lane.model).workers):
             return NoBackend(f"Every worker of `{lane.model}` is full, and {because}.")
         return NoBackend(f"No worker of `{lane.model}` is up, and {because}.")
 
