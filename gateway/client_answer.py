@@ -149,7 +149,9 @@ class ClientAnswer:
         self._chunked = False
         dialect = self.dialect
         body = dialect.error_body(error, self.request_id)
-        self.whole(dialect.error_status(error), _JSON + header_lines(error.headers), body)
+        self.begin(dialect.error_status(error), _JSON + header_lines(error.headers), len(body))
+        # What follows the head of an answer to HEAD is read as the next answer.
+        self.write(b"" if self._request.method == "HEAD" else body, last=True)
 
     def in_band(self, error: GatewayError) -> None:
         """End a stream whose head is out with an error event."""

@@ -16,6 +16,7 @@ from gateway.errors import (
     EndpointNotServed,
     GatewayError,
     GatewayShutdown,
+    RateLimited,
     TooManyConnections,
     UpstreamFailed,
     UpstreamTimedOut,
@@ -28,7 +29,7 @@ from gateway.upstream_connection import Cause, Connection, UpstreamFault
 PASSED_ON: Final = frozenset((b"content-type", b"content-encoding", b"retry-after", b"retry-after-ms"))
 """Header fields of a worker's answer that reach the client; everything else is the worker's own business."""
 
-_REFUSED, _FAULT, _BAD_GATEWAY = 400, 500, 502
+_EMPTY, _REFUSED, _FAULT, _BAD_GATEWAY = 204, 400, 500, 502
 _NO_ENDPOINT: Final = frozenset((404, 405, 501))
 AFTER_END_SECONDS: Final = 0.25
 """How long a worker may take to end the body of a stream whose last event it has sent."""
@@ -57,12 +58,11 @@ async def relay(
     nothing for `stalled_seconds` is given up.
     """
     head = connection.answered_head
-    kind_of_content = head.field(b"content-type") or b""
+    kind_of_content = (head.field(b"content-type") or b"").lower()
     streams = head.status == 200 and kind_of_content.startswith(b"text/event-stream")
-    if head.status < _REFUSED and kind_of_content and not streams and b"json" not in kind_of_content.lower():
-        # A page of some proxy or of another program altogether: never an answer of a model.
-        connection.fail(Cause.MALFORMED, "it is neither JSON nor events")
-        raise UpstreamFailed("The model server answered with something else than JSON or events.")
+    readable = streams or b"json" in kind_of_content or not kind_of_content
+    if head.status < _REFUSED and (head.status >= _EMPTY or not readable):
+        raise _no_answer(connection)
     if head.status >= _REFUSED or (answer.head_sent and not streams):
         kind: Callable[[Connection, ClientAnswer, Bill, bool], Passage] = RefusalPassage
     else:
@@ -181,6 +181,8 @@ class PlainPassage:
         """Pass on; the first piece brings the head, with a length where one is known."""
         connection, answer = self._connection, self._answer
         if not self._begun:
+            if connection.complete and not payload:
+                raise _no_answer(connection)
             self._begun = True
             answer.begin(self._head.status, passed_on(self._head), self._length(payload))
         self._keep(payload)
@@ -257,12 +259,19 @@ def _in_words(status: int, body: bytes) -> GatewayError:
     if status < _REFUSED:
         return UpstreamFailed("The model server did not stream its answer.")
     message = worker_message(body) or f"The model server answered with status {status}."
-    return WorkerRefused(message) if status < _FAULT else UpstreamFailed(message)
+    refusal = RateLimited if status == RateLimited.status else WorkerRefused
+    return refusal(message) if status < _FAULT else UpstreamFailed(message)
 
 
 def retry_lines(head: ResponseHead) -> bytes:
     """Of the worker's head what tells when to try again."""
     return b"".join([name + b": " + value + b"\r\n" for name, value in head.fields if name.startswith(b"retry-after")])
+
+
+def _no_answer(connection: Connection) -> UpstreamFailed:
+    """A page, a pointer elsewhere, or nothing: of some proxy or of another program, never of a model."""
+    connection.fail(Cause.MALFORMED, "it is neither JSON nor events")
+    return UpstreamFailed("The model server answered with something else than JSON or events.")
 
 
 def gateway_error(fault: UpstreamFault) -> GatewayError:

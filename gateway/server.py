@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import traceback
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -27,7 +28,7 @@ from gateway.http_server import Handler, HttpServer
 from gateway.metrics import Metrics
 from gateway.openapi import MODELS_PATH
 from gateway.proxy import Proxy
-from gateway.request_fields import refuse_doubtful, switches_protocol
+from gateway.request_fields import refuse_doubtful, request_id_of, switches_protocol
 from gateway.timeout_settings import Limits, Timeouts
 from gateway.upstream import Upstream
 from gateway.wire import Endpoint
@@ -158,6 +159,7 @@ class DataServer:
         try:
             await self._route(request, answer)(request, answer)
         except GatewayError as error:
+            _name(request, answer)
             self._refuse(answer, error)
         except ConnectionError:
             answer.abort()
@@ -174,16 +176,17 @@ class DataServer:
             answer.error(error)
 
     def _route(self, request: BaseRequest, answer: ClientAnswer) -> Handle:
+        # The raw target, not a parsed one: no dot segment, escape or absolute form can mean one of these paths.
+        path = request.raw_path.partition("?")[0]
+        found = self._routes.get(path) or (Route("GET", self._model) if path.startswith(f"{MODELS_PATH}/") else None)
+        if found is not None:
+            answer.dialect = found.dialect
         if request.version not in (HttpVersion10, HttpVersion11):
             raise UnsupportedVersion("Only HTTP/1.0 and HTTP/1.1 are spoken here.")
         refuse_doubtful(request)
         answer.keep_alive = answer.keep_alive and not switches_protocol(request)
-        # The raw target, not a parsed one: no dot segment, escape or absolute form can mean one of these paths.
-        path = request.raw_path.partition("?")[0]
-        found = self._routes.get(path) or (Route("GET", self._model) if path.startswith(f"{MODELS_PATH}/") else None)
         if found is None:
             raise UnknownPath(f"There is nothing here; there are {', '.join(self._routes)}.")
-        answer.dialect = found.dialect
         if request.method != found.method:
             raise MethodNotAllowed(f"Use {found.method} here.", headers=(("allow", found.method),))
         return found.handle
@@ -192,11 +195,13 @@ class DataServer:
         return self._proxy.handle(request, endpoint, answer)
 
     async def _models(self, request: BaseRequest, answer: ClientAnswer) -> None:
+        _name(request, answer)
         cards = list(self._cards(request).values())
         answer.whole(200, _JSON, msgspec.json.encode({"object": "list", "data": cards}))
 
     async def _model(self, request: BaseRequest, answer: ClientAnswer) -> None:
         """One card; the name may hold slashes, escaped or not."""
+        _name(request, answer)
         name = unquote(request.raw_path.partition("?")[0].removeprefix(f"{MODELS_PATH}/"))
         card = self._cards(request).get(name)
         if card is None:
@@ -207,3 +212,10 @@ class DataServer:
         """What this caller may ask for, by name."""
         tenant = self._proxy.identify(request)
         return {card.id: card.public() for card in self._fleet.models() if tenant.may_use(card.id)}
+
+
+def _name(request: BaseRequest, answer: ClientAnswer) -> None:
+    """Give a request that has no bill an id, its caller's own or one of ours."""
+    if not answer.request_id:
+        answer.request_id = request_id_of(request) or os.urandom(8).hex()
+        answer.fields = answer.dialect.id_lines(answer.request_id)

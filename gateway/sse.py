@@ -46,6 +46,7 @@ class _Event(msgspec.Struct):
     choices: list[_Choice] | None = None
     error: Any = None
     object: Any = None
+    usage: Any = None
 
 
 _EVENT: Final = msgspec.json.Decoder(_Event)
@@ -129,9 +130,9 @@ class SseScanner:
             self.usage = self._usage_beside_choices(data) or self.usage
         elif event.error is not None or event.object == "error":
             self.failed = True
-        elif event.choices is not None and (usage := read_usage(data)) is not None:
-            self.usage = usage
-            return not self._strip_usage
+        elif event.usage is not None:
+            self.usage = read_usage(data) or self.usage
+            return event.choices is None or not self._strip_usage
         return True
 
     def _usage_beside_choices(self, data: bytes) -> Usage | None:

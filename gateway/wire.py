@@ -81,10 +81,10 @@ COMPLETION_TOKENS: Final = 16
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One request as it was asked.
 
-    `include_usage` is what the caller wants to see on a stream, not what the worker is asked for. `session` is the
-    body's placement hint (`prompt_cache_key`, else `session_id`). `partition` is `vllm_xargs.cache_partition`, which
-    is not the caller's to choose. `batch` means `source` is only the first of several prompts. `body` is the decoded
-    body, byte for byte.
+    `stream` is true only where answers can be streams. `include_usage` is what the caller wants to see
+    on a stream, not what the worker is asked for. `session` is the body's placement hint (`prompt_cache_key`, else
+    `session_id`). `partition` is `vllm_xargs.cache_partition`, which is not the caller's to choose. `batch` means
+    `source` is only the first of several prompts. `body` is the decoded body, byte for byte.
     """
 
     endpoint: Endpoint
@@ -151,7 +151,7 @@ def parse_call(endpoint: Endpoint, body: bytes) -> Call:
         model=required_text(fields, "model", "name the model to ask"),
         source=asked.source,
         batch=asked.batch,
-        stream=optional(fields, "stream", bool) or False,
+        stream=(optional(fields, "stream", bool) or False) and endpoint in OUTPUT_FIELDS,
         include_usage=optional(stream_options, "include_usage", bool) or False,
         max_tokens=asked.max_tokens,
         cache_salt=optional(fields, "cache_salt", str),
@@ -196,8 +196,12 @@ def forward_body(
     if not salted:
         _put(fields, "cache_salt", salt)
     if not asked:
-        options = msgspec.json.decode(fields["stream_options"]) if "stream_options" in fields else None
-        _put(fields, "stream_options", {**(options or {}), "include_usage": True})
+        asked_options = fields.get("stream_options", _NULL)
+        options: dict[str, object] = {} if asked_options == _NULL else {**_RAW.decode(asked_options)}
+        if "include_usage" in options:
+            # It says nothing without `include_usage`, and would speak to a caller who refused.
+            options.pop("continuous_usage_stats", None)
+        _put(fields, "stream_options", {**options, "include_usage": True})
     if not placed:
         given = fields.get("vllm_xargs", _NULL)
         extra = {} if given == _NULL else _RAW.decode(given)
