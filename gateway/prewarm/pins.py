@@ -59,7 +59,7 @@ class Pins:
     def become(self, settings: Mapping[str, TenantSettings]) -> None:
         """Look after what these tenants pin from the next round on; files are read anew."""
         self._settings = settings
-        self._pins.clear()
+        self._pins = {}  # another one: what is being made ready goes by what was before
 
     async def keep(self) -> None:
         """One round after the other, until cancelled."""
@@ -72,11 +72,14 @@ class Pins:
 
     async def round(self) -> None:
         """Look at every pin at every worker that is to hold it, and send it where it is lacking."""
-        for name, settings in tuple(self._settings.items()):
+        current = self._settings
+        for name, settings in tuple(current.items()):
             if not settings.pinned:
                 continue
-            held = [await self._hold(pin, worker) for pin in await self._of(name, settings)
-                    for worker in self._holders(pin)]  # fmt: skip
+            pins = await self._of(name, settings)
+            if self._settings is not current:
+                return
+            held = [await self._hold(pin, worker) for pin in pins for worker in self._holders(pin)]
             ratio = sum(held) / len(held) if held else 0.0
             self._tools.metrics.pinned_prompts_held_ratio.labels(name).set(ratio)
 
@@ -85,16 +88,17 @@ class Pins:
     async def _of(self, name: str, settings: TenantSettings) -> list[Pin]:
         """A tenant's pins; one that cannot be made ready is said in the log and tried again in the next round."""
         pins: list[Pin] = []
+        ready = self._pins
         for pinned in settings.pinned:
             key = name, pinned.name
             try:
-                pin = self._pins.get(key) or await self._ready(name, pinned)
+                pin = ready.get(key) or await self._ready(name, pinned)
             except (PinError, GatewayError, ValueError, KeyError) as error:
                 fields = {"tenant": name, "prompt": pinned.name, "error": type(error).__name__}
                 log.warning("a pinned prompt cannot be made ready", extra={"fields": fields})
                 continue
             if pin is not None:
-                self._pins[key] = pin
+                ready[key] = pin
                 pins.append(pin)
         return pins
 

@@ -56,6 +56,7 @@ class Prewarmer:
         self._lost: set[str] = set()
         self._looking_after: tuple[asyncio.Task[None], ...] = ()
         self.pins: Pins | None = None
+        self._tenants: Mapping[str, TenantSettings] = {}
         if settings.enabled:
             fleet.on_change(self._fleet_changed)
         metrics.before_scrape(self._refresh)
@@ -82,7 +83,13 @@ class Prewarmer:
         tenant: Callable[[str], Tenant | None],
         settings: Mapping[str, TenantSettings],
     ) -> None:
-        """Look after what tenants pin, from now on or from another configuration on."""
+        """Look after what tenants pin, from now on or from another configuration on.
+
+        Kept prompts of a tenant that is another one now are dropped: it may not be there, or not want them kept, or
+        share its cache with others.
+        """
+        self.store.drop_of([name for name, before in self._tenants.items() if settings.get(name) != before])
+        self._tenants = dict(settings)
         if self.pins is None:
             self.pins = Pins(self._tools, prompts, tenant)
         self.pins.become(settings)

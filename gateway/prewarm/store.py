@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from math import exp2
 
@@ -112,6 +112,11 @@ class PromptStore:
             last_block, oldest = next(iter(self._kept.items()))
             if oldest.at > now - self._most_seconds:
                 return
+            self._drop(last_block)
+
+    def drop_of(self, tenants: Collection[str]) -> None:
+        """Drop every prompt of these tenants."""
+        for last_block in [block for block, kept in self._kept.items() if kept.tenant in tenants]:
             self._drop(last_block)
 
     def clear(self) -> None:

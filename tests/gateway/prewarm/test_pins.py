@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import asynccontextmanager
 
@@ -159,3 +160,34 @@ def test_a_file_that_is_too_large_or_not_there_is_refused(tmp_path, monkeypatch)
     build_pin(tmp_path)
     with pytest.raises(PinError, match="larger than 10 bytes"):
         read_pin(tmp_path / "prompt.json")
+
+
+async def test_a_pin_too_short_to_be_cached_keeps_nobody_elses_waiting(tmp_path):
+    """There is nothing to hold of it; the pins of the next tenant are looked after all the same."""
+    (tmp_path / "short").mkdir()
+    short = build_pin(tmp_path / "short", messages=[{"role": "user", "content": "hi"}])
+    async with scripted_worker() as a, running_gateway(a) as running:
+        gateway = running.gateway
+        settings = {**pinned_by("acme", short), "support": pinned_by("support", build_pin(tmp_path))["support"]}
+        gateway.prewarmer.pin(gateway.serving, gateway.tenants.named, settings)
+        for _ in range(3):
+            await gateway.prewarmer.pins.round()
+        assert [len(exchange.asked["messages"][0]["content"]) for exchange in sent(a)] == [len(SYSTEM)]
+        assert held_ratio(running, "support") == 1.0
+
+
+async def test_what_a_round_began_before_a_reload_is_not_kept_after_it(tmp_path):
+    """A pin that was being made ready with the old file, salt and rewrites is made ready anew."""
+    (tmp_path / "new").mkdir()
+    old, new = build_pin(tmp_path), build_pin(tmp_path / "new", model="m", temperature=0.5)
+    async with scripted_worker() as a, running_gateway(a) as running:
+        gateway = running.gateway
+        gateway.prewarmer.pin(gateway.serving, gateway.tenants.named, pinned_by("acme", old))
+        round_before = asyncio.create_task(gateway.prewarmer.pins.round())
+        await asyncio.sleep(0)  # it reads the file in a thread
+        gateway.prewarmer.pin(gateway.serving, gateway.tenants.named, pinned_by("acme", new))
+        await round_before
+        for router in gateway.serving.routers.values():
+            router.forget("w1")
+        await gateway.prewarmer.pins.round()
+        assert sent(a)[-1].asked["temperature"] == 0.5

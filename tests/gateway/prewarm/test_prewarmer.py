@@ -6,6 +6,7 @@ import asyncio
 import time
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from gateway.settings import Prewarm
@@ -269,3 +270,20 @@ async def test_a_drain_that_is_taken_back_stops_the_move():
             await until(lambda: ended(running, "w1"))
             assert running.gateway.prewarmer.describe("w1")["why"] == "join"
             assert second.exchanges == []
+
+
+@pytest.mark.parametrize("change", [{"prewarm": False}, {"isolation": "shared"}, None])
+async def test_prompts_of_a_tenant_that_a_reload_changes_are_not_kept(change):
+    """Gone, no longer willing, or with other company in its cache; everybody else's stay."""
+    async with scripted_worker() as worker, running_gateway(worker) as running:
+        await ask_all(running, 2)
+        prewarmer, gateway = running.gateway.prewarmer, running.gateway
+        settings = dict(gateway.config.tenants)
+        prewarmer.pin(gateway.serving, gateway.tenants.named, settings)
+        assert len(prewarmer.store) == 2
+        acme = settings.pop("acme")
+        if change is not None:
+            settings["acme"] = msgspec.structs.replace(acme, **change)
+        prewarmer.pin(gateway.serving, gateway.tenants.named, settings)
+        assert len(prewarmer.store) == 0
+        prewarmer.store.check_integrity()
