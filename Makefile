@@ -126,6 +126,9 @@ $(PROXIES_STAMP):
 	-mkdir -p $(PROXIES_VENV)/debian && cd $(PROXIES_VENV)/debian && apt-get download -qq $(NGINX_LUA) && for package in *.deb; do dpkg -x $$package .; done
 	@touch $(PROXIES_STAMP)
 
+processes: $(STAMP) ## four processes behind one port: a thousand requests, twenty scrapes, one process killed
+	HOMING_TEST_PROCESSES=4 HOMING_TEST_REQUESTS=1000 $(BIN)/python -m pytest -n 0 tests/gateway/processes
+
 bench-overhead: $(STAMP) $(PEERS_STAMP) $(PROXIES_STAMP) ## CPU per request and event beside seven other routers and proxies, against the bars (5 min)
 	PYTHONPATH=. $(BIN)/python bench/overhead.py --json bench-overhead.json
 

@@ -22,8 +22,8 @@ from tests.gateway.scripted_worker import DONE, Exchange, event, ordinary, scrip
 from tests.gateway.test_probes import free_port
 from tests.gateway.test_serve import serve
 
-PROCESSES = 2
-REQUESTS = 240
+PROCESSES = int(os.environ.get("HOMING_TEST_PROCESSES", "2"))
+REQUESTS = int(os.environ.get("HOMING_TEST_REQUESTS", "240"))
 SCRAPES = 20
 ASKED = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
