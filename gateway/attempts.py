@@ -66,6 +66,10 @@ class Job:
     """Whether others with its prompt wait for it to end: a worker has died of such a one."""
 
 
+class _UnderSuspicion(Exception):
+    """It is the request's turn, and another with its prompt is being tried."""
+
+
 class Attempts:
     """Tries workers for jobs."""
 
@@ -135,7 +139,16 @@ class Attempts:
             bill.resume()
             return self._place(job, bill)
 
-        return await line.wait(job, place)
+        def place_if_let_in() -> str:
+            if self.retries.watching and not self.retries.lets_in(job):
+                raise _UnderSuspicion
+            return place()
+
+        try:
+            return await line.wait(job, place_if_let_in)
+        except _UnderSuspicion:  # a worker died of its prompt while it stood there
+            await self.retries.let_in(job)
+            return await line.wait(job, place)
 
     def _place(self, job: Job, bill: Bill) -> str:
         """A worker that was not tried yet; raises the last attempt's error, or `NoBackend`, when there is none."""

@@ -74,6 +74,14 @@ class Retries:
                 return
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
 
+    def lets_in(self, job: Job) -> bool:
+        """Whether it may go at this moment, as for `let_in`."""
+        if not job.tries_prompt:
+            verdict = self._quarantine.verdict(self._fingerprint(job), self._clock())
+            job.tries_prompt = verdict is Verdict.TRY
+            return verdict in (Verdict.GO, Verdict.TRY)
+        return True
+
     async def back_off(self, job: Job) -> None:
         """Before another attempt: a worker that broke a connection may have taken others along."""
         if job.retry_reason in ("broke", "malformed"):
