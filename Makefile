@@ -15,7 +15,7 @@ NGINX_LUA := nginx nginx-common libnginx-mod-http-lua libnginx-mod-http-ndk libl
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: api-fuzz bench-keys reloads bench-agreement bench-events bench-overhead bench-scale faults isolation soak help demo test limits worker-operations worker-equality lint fix bench bench-eviction bench-placement bench-placement-full bench-tiers bench-worker bench-live bench-drills docs render follow clean
+.PHONY: api-fuzz bench-keys reloads bench-agreement bench-events bench-overhead processes bench-scale faults isolation soak help demo test limits worker-operations worker-equality lint fix bench bench-eviction bench-placement bench-placement-full bench-tiers bench-worker bench-live bench-drills docs render follow clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -57,7 +57,7 @@ reloads: $(STAMP) ## 100 configurations while 5,000 requests come: none fails, a
 	HOMING_TEST_RELOADS=100 HOMING_TEST_REQUESTS=5000 $(BIN)/python -m pytest -s -n 0 --timeout 600 tests/gateway/test_reload_under_load.py
 
 hostile: $(STAMP) ## 20,000 malformed messages: none smuggled, nobody hangs; and the bars on reading bodies (4 minutes)
-	HOSTILE_MESSAGES=20000 $(BIN)/python -m pytest -s -n 0 -p no:randomly --timeout 600 tests/gateway/hostile
+	HOSTILE_MESSAGES=20000 HOSTILE_STRICT=1 $(BIN)/python -m pytest -s -n 0 -p no:randomly --timeout 600 tests/gateway/hostile tests/gateway/test_json_bounds.py tests/gateway/test_server.py
 
 api-fuzz: $(STAMP) ## schemathesis over the OpenAPI document with 300 examples a case instead of 4 (10 min)
 	HOMING_TEST_EXAMPLES=300 $(BIN)/python -m pytest -n 2 --timeout 900 tests/end_to_end/clients/test_schemathesis.py
