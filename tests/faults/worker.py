@@ -58,7 +58,7 @@ class Work:
 
     def state(self) -> dict[str, Any]:
         return {"pid": os.getpid(), "begun": self.begun, "live": self.live, "gone": self.gone,
-                **asdict(self.behaviour)}  # fmt: skip
+                "garbage_sent": self.garbage_sent, **asdict(self.behaviour)}  # fmt: skip
 
 
 class Attempt:
