@@ -279,7 +279,7 @@ class Fleet:
         worker.trouble = None
         worker.hung = False
         if worker.state is not State.READY:
-            self.recovery.is_back(worker, [other for other in self._workers.values() if other is not worker])
+            self.recovery.is_back(worker, [other for other in self._workers.values() if other.stands_in_for(worker)])
             worker.state, worker.joined = State.READY, True
             self._tell(ChangeKind.UP, worker)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import random
@@ -57,7 +58,9 @@ class Prober:
     async def __aenter__(self) -> Prober:
         timeout = aiohttp.ClientTimeout(total=self._timeout_seconds)
         # trust_env stays off: a proxy of the environment is not where workers are.
-        self._session = aiohttp.ClientSession(timeout=timeout, auto_decompress=True)
+        # No bound of connections: workers that hang would keep the probes of those that are well waiting.
+        connector = aiohttp.TCPConnector(limit=0)
+        self._session = aiohttp.ClientSession(timeout=timeout, connector=connector, auto_decompress=True)
         return self
 
     async def __aexit__(
@@ -66,8 +69,11 @@ class Prober:
         if self._session is not None:
             await self._session.close()
 
-    async def look(self, worker: Worker, *, cards: bool) -> ProbeResult:
-        """One round at a worker: /health, then /metrics and, when `cards`, /v1/models. Never raises for its faults."""
+    async def look(self, worker: Worker, *, cards: bool) -> ProbeResult | None:
+        """One round at a worker: /health, then /metrics and, when `cards`, /v1/models. Never raises for its faults.
+
+        None when we have no descriptor to look with, which says nothing of the worker.
+        """
         try:
             health = await self._get(worker, "/health")
             if health.status != 200:
@@ -75,6 +81,8 @@ class Prober:
             figures = await self._figures(worker)
             listed = await self._cards(worker, wanted=cards)
         except aiohttp.ClientConnectorError as error:
+            if error.os_error.errno in (errno.EMFILE, errno.ENFILE):
+                return None
             return ProbeResult(trouble=f"no connection: {_os_words(error.os_error)}", refused=True)
         except TimeoutError:
             return ProbeResult(trouble=f"no answer within {self._timeout_seconds:g} s", silent=True)
@@ -209,9 +217,10 @@ class Probes:
         while True:
             in_trouble = worker.state is not State.READY or worker.cards is None
             result = await self._prober.look(worker, cards=in_trouble or rounds % CARDS_EVERY_ROUNDS == 0)
-            self._fleet.probed(worker.name, await self._tried(worker, result), self._clock())
-            looked_at.set()
-            rounds += 1
+            if result is not None:
+                self._fleet.probed(worker.name, await self._tried(worker, result), self._clock())
+                looked_at.set()
+                rounds += 1
             # Not cryptography: only so that probes spread out.
             await asyncio.sleep(self._settings.interval_seconds * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311
 
@@ -222,6 +231,8 @@ class Probes:
             return replace(result, trial=True)
         if result.silent:
             return replace(result, hung=trials.hangs(worker))
+        if result.figures is not None and result.figures.asleep:
+            return result  # an engine that sleeps may have let go of its weights: it must not be asked anything
         if result.trouble is None and worker.standing.trial_due(self._clock()):
             return replace(result, trial=await trials.good(worker))
         if result.trouble is None and trials.suspect(worker):

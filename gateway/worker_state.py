@@ -175,6 +175,10 @@ class Worker:
         """Configured for it, and the worker lists it."""
         return self.listed(model) is not None and self.configured_for(model)
 
+    def stands_in_for(self, other: Worker) -> bool:
+        """Whether it is another one that serves some model of `other`."""
+        return self is not other and any(self.serves(card.id) for card in other.cards or () if other.serves(card.id))
+
     def view(self, model: str, facts: ServingFacts) -> WorkerView:
         """What placement sees, kept until more than its count of requests changes."""
         view = self._views.get(model)
