@@ -15,12 +15,20 @@ from router.core import Json, PromptSource
 MAX_DEPTH: Final = 64
 """Deepest nesting of a request body, the outermost object being 1."""
 
+RESERVED: Final = frozenset((
+    "kv_transfer_params", "ec_transfer_params", "bootstrap_host", "bootstrap_port", "bootstrap_room", "lora_path",
+    "rid",
+))  # fmt: skip
+"""Fields by which a router speaks to vLLM and SGLang, and that no caller may write: they fetch blocks of another
+request from another worker (whose it is nobody asks, and any address will do), ask for an adapter past the check of
+models, or give the request another's number."""
+
 DECIDED: Final = frozenset((
     "model", "messages", "prompt", "stream", "stream_options", "cache_salt", "vllm_xargs", "tools", "max_tokens",
     "max_completion_tokens", "max_output_tokens", "user", "metadata", "session_id", "prompt_cache_key",
     "add_generation_prompt", "chat_template_kwargs", "documents", "system", "instructions", "input",
     "previous_response_id", "background",
-))  # fmt: skip
+)) | RESERVED  # fmt: skip
 """Keys the gateway decides on; a second one of the same name is refused, whatever its spelling."""
 
 Fields = Mapping[str, Json]
@@ -73,7 +81,19 @@ def read_fields(body: bytes) -> dict[str, Json]:
     for value in fields.values():
         if type(value) in _CONTAINERS:
             _check_depth(value, 2)
+    _refuse_reserved(fields, "")
+    extra = fields.get("vllm_xargs")
+    if type(extra) is dict:
+        _refuse_reserved(extra, "vllm_xargs.")
     return fields
+
+
+def _refuse_reserved(fields: Fields, place: str) -> None:
+    if RESERVED.isdisjoint(fields):
+        return
+    for name in RESERVED.intersection(fields):
+        if fields[name] is not None:
+            raise InvalidRequest(f"`{place}{name}` is not yours to write; leave it out.", param=f"{place}{name}")
 
 
 def _text_characters(fields: Fields) -> int:
