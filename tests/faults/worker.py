@@ -23,6 +23,7 @@ from tests.faults.modes import Behaviour
 
 LINE_LIMIT_BYTES = 2**20
 PAGES_HANG_MODE = "hang"
+PARENT_SECONDS = 1.0
 
 
 class AttemptLog:
@@ -205,8 +206,10 @@ async def serve(options: argparse.Namespace) -> None:
     control = await asyncio.start_server(
         lambda reader, writer: _control(work, reader, writer), "127.0.0.1", options.control_port, limit=LINE_LIMIT_BYTES
     )
+    parent = os.getppid()
     async with server, control:
-        await asyncio.Event().wait()
+        while os.getppid() == parent:  # noqa: ASYNC110 - nobody tells when a test is killed: its workers end by themselves
+            await asyncio.sleep(PARENT_SECONDS)
 
 
 def main() -> None:
