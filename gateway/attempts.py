@@ -91,6 +91,8 @@ class Attempts:
         self._clock = clock
         self._stalled_reader_seconds = stalled_reader_seconds
         self._line = line
+        if line is not None:
+            upstream.on_close(line.close)
 
     @property
     def fail(self) -> bool:

@@ -166,7 +166,7 @@ class Fleet:
             return
         standing = worker.standing
         if outcome is Outcome.ANSWERED:
-            if standing.unsettled and standing.answered(self._clock()):
+            if standing.unsettled and standing.answered(self._clock()) and worker.fails_by_answers:
                 self._up(worker)
         elif outcome is Outcome.REFUSED:
             worker.gone_since_ready = worker.gone_since_ready or worker.state is State.READY

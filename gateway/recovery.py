@@ -39,8 +39,7 @@ class Recovery:
             self.limited.discard(worker)
 
     def is_back(self, worker: Worker, others: Sequence[Worker]) -> None:
-        """The worker is ready again. It starts slowly where its models have `others`, and most of them can carry what it
-        does not take yet."""
+        """The worker is ready again. It starts slowly where most `others` can carry what it does not take yet."""
         now = self._clock()
         worker.standing.returns(now)
         steady = sum(other.state is State.READY and other.slow_start is None for other in others)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from gateway.upstream_connection import Cause, Connection, Target, UpstreamFault
@@ -56,6 +57,7 @@ class Upstream:
         self._timer: asyncio.TimerHandle | None = None
         self._tick_seconds = min(0.15, min(timeouts.first_byte_seconds, timeouts.idle_seconds) / 10)
         self._closed = False
+        self._on_close: list[Callable[[], None]] = []
 
     async def attempt(self, target: Target, head: bytes, body: bytes, *, streams: bool = True) -> Connection:
         """Send one request and wait for its first payload byte (or its end); raises `UpstreamFault`.
@@ -97,9 +99,15 @@ class Upstream:
         else:
             connection.abort()
 
+    def on_close(self, listener: Callable[[], None]) -> None:
+        """Call `listener` at the end: nothing begins here any more."""
+        self._on_close.append(listener)
+
     def close(self) -> None:
         """Close every connection; exchanges under way fail."""
         self._closed = True
+        for listener in self._on_close:
+            listener()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -141,9 +141,9 @@ class Worker:
         return self.state is State.READY and not self.draining
 
     @property
-    def failures_in_a_row(self) -> int:
-        """Attempts that broke or stayed silent since it last answered."""
-        return self.standing.failures_in_a_row
+    def fails_by_answers(self) -> bool:
+        """Whether it is out for what came of its requests and not for its probes: then an answer speaks for it."""
+        return self.hung or self.state is State.EJECTED
 
     @property
     def fitness(self) -> Fitness:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final, Protocol
 
-from gateway.errors import GatewayError, NoBackend, RateLimited
+from gateway.errors import GatewayError, GatewayShutdown, NoBackend, RateLimited
 from gateway.fleet import Fleet
 from gateway.limits.fair_queue import FairQueue, Ticket
 from gateway.metrics import Metrics
@@ -102,6 +102,7 @@ class Line:
         self._last_in_line = last_in_line
         self._lanes: dict[str, _Lane] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._leaving = False
 
     def must_wait(self, job: Waiting) -> bool:
         """Whether others wait already."""
@@ -149,6 +150,12 @@ class Line:
             gauge.dec()
             self._metrics.queue_seconds.labels(job.call.model).observe(self._clock() - began)
             self._close(lane)
+
+    def close(self) -> None:
+        """The gateway leaves: whoever waits is told so, and who comes from now on."""
+        self._leaving = True
+        for lane in tuple(self._lanes.values()):
+            self._dismiss(lane)
 
     def freed(self) -> None:
         """A worker has room for one more, or may have."""
@@ -224,14 +231,16 @@ class Line:
     def _nobody_left(self, lane: _Lane) -> bool:
         """Whether there is no worker that could have room, and none is waited for."""
         workers = self._fleet.view(lane.model).workers
-        return not self._patience().hold_seconds and not any(w.inadmissible_because in (None, FULL) for w in workers)
+        held = self._patience().hold_seconds > 0 and not self._leaving
+        return not held and not any(w.inadmissible_because in (None, FULL) for w in workers)
 
     def _dismiss(self, lane: _Lane) -> None:
         """Tell everybody at once what they would only learn at their deadlines."""
         for ticket in tuple(lane.queue):
             lane.queue.leave(ticket)
             if not ticket.turn.done():
-                ticket.turn.set_exception(NoBackend(f"No worker of `{lane.model}` is up."))
+                leaves = GatewayShutdown("The gateway is shutting down; try again.")
+                ticket.turn.set_exception(leaves if self._leaving else NoBackend(f"No worker of `{lane.model}` is up."))
 
     def _shorten(self, lane: _Lane) -> None:
         """Send away who is furthest from being served while too many wait."""

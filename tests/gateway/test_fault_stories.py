@@ -208,7 +208,7 @@ async def test_one_that_resets_is_left_out_and_back_soon_after_it_is_well() -> N
         workers[0].script = ordinary
         await until(lambda: worker.up)
         assert {answer.status for answer in await ask_different(running, 8, at_a_time=1)} == {200}
-        assert worker.failures_in_a_row == 0
+        assert worker.standing.failures_in_a_row == 0
 
 
 async def test_a_stream_that_stalls_takes_its_worker_out() -> None:
@@ -284,7 +284,7 @@ async def test_a_worker_that_drains_is_cut_off_at_the_deadline() -> None:
         answer = await asked
         assert answer.body.startswith(event("t0") + event("t1") + b'data: {"error":')
         assert b"gateway_shutdown" in answer.body
-        assert running.gateway.fleet.worker("w1").failures_in_a_row == 0
+        assert running.gateway.fleet.worker("w1").standing.failures_in_a_row == 0
         await until(running.settled)
 
 

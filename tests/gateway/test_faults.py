@@ -443,7 +443,7 @@ async def test_a_client_that_does_not_read_is_given_up(stream: bool) -> None:
         await until(lambda: running.count("requests_total", tenant="acme", model="m", code="499") == 1)
         await until(lambda: worker.live == 0)
         await until(running.settled)
-        assert running.gateway.fleet.worker("w1").failures_in_a_row == 0
+        assert running.gateway.fleet.worker("w1").standing.failures_in_a_row == 0
         client.abort()
 
 

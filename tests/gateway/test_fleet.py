@@ -188,7 +188,7 @@ def test_a_report_about_a_worker_that_has_gone_blames_nobody():
     for outcome in (Outcome.REFUSED, Outcome.BROKE, Outcome.BROKE, Outcome.BROKE):
         fleet.report(before, outcome)
     assert ready_names(fleet) == ["w1"]
-    assert fleet.worker("w1").failures_in_a_row == 0
+    assert fleet.worker("w1").standing.failures_in_a_row == 0
 
 
 def test_a_busy_worker_may_miss_two_probes():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 
+import pytest
+
 from gateway.fleet import Fleet
 from gateway.probes import Prober, Probes
 from gateway.worker_state import Outcome, ProbeResult, ServingFacts, State, Worker
@@ -92,3 +94,25 @@ def test_the_only_worker_of_a_model_does_not_start_slowly() -> None:
     assert rig.usable == []
     rig.probe("w0")
     assert rig.bounds() == [20]
+
+
+@pytest.mark.parametrize("trouble", ["asleep", "answers 503 to /health"])
+def test_an_old_answer_does_not_bring_back_who_is_down_by_its_probes(trouble: str) -> None:
+    """It was ejected and asked in a panic; then its probes found it unwell while the answer was on its way."""
+    rig = Rig(count=1)
+    rig.eject("w0")
+    assert rig.usable == ["w0"]
+    rig.probe("w0", result=ProbeResult(trouble=trouble))
+    rig.report("w0", Outcome.ANSWERED)
+    assert rig.usable == []
+    rig.probe("w0")
+    assert rig.usable == ["w0"]
+
+
+def test_an_answer_of_one_that_hung_brings_it_back() -> None:
+    """It moves again."""
+    rig = Rig(count=2)
+    rig.report("w0", *[Outcome.SILENT] * 3)
+    assert rig.usable == ["w1"]
+    rig.report("w0", Outcome.ANSWERED)
+    assert rig.usable == ["w0", "w1"]

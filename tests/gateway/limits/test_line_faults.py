@@ -10,6 +10,7 @@ from gateway.worker_state import Outcome
 from tests.gateway.builders import key_line
 from tests.gateway.limits.gateways import limited_gateway
 from tests.gateway.limits.test_line import Crowd, Gate, crowd
+from tests.gateway.running_gateway import running_gateway
 from tests.gateway.scripted_worker import reset_at_once, scripted_worker, until
 
 
@@ -76,3 +77,28 @@ async def test_who_cannot_use_the_room_lets_others_have_it():
             await they.finish()
             assert [(await each).status for each in asked] == [200] * 3
             await until(running.settled)
+
+
+async def test_who_waits_when_the_gateways_grace_is_over_is_told_so():
+    """Row D2: behind a stream that is cut off then, without ever going to a worker."""
+    async with crowd(room=1, queue_seconds=30) as they:
+        asked = [they.ask("first", stream=True)]
+        await until(lambda: len(they.gate.held) == 1)
+        asked += [they.ask("second"), they.ask("third", stream=True)]
+        await they.line_of(2)
+        began = time.monotonic()
+        await they.running.gateway.server.stop(0.1)
+        assert time.monotonic() - began < 2.1
+        assert [(await each).error["code"] for each in asked] == ["gateway_shutdown"] * 3
+        assert they.gate.seen == ["first"]
+
+
+async def test_who_is_held_for_a_first_worker_is_told_so_too():
+    """Row D2: he would have been cut off without a word, and the exit late."""
+    async with scripted_worker(healthy=False) as worker, running_gateway(worker, hold=30.0) as running:
+        asked = asyncio.create_task(running.ask())
+        await until(lambda: running.count("queued_requests", model="m") == 1)
+        began = time.monotonic()
+        await running.gateway.server.stop(0.1)
+        assert time.monotonic() - began < 2.1
+        assert (await asked).error["code"] == "gateway_shutdown"
