@@ -39,12 +39,13 @@ def parse_worker_url(url: str) -> WorkerAddress:
     if not _WRITTEN.fullmatch(url):
         raise ValueError("a worker's URL is written in ASCII without spaces, anything else as %XX")
     parts = urlsplit(url)
-    if parts.scheme != "http":
-        raise ValueError(f"a worker's URL starts with http:// (Homing speaks plain HTTP to workers), got {url!r}")
-    if "@" in parts.netloc:
+    # Said first and not quoted: what stands there may be a password or a key.
+    if "@" in url:
         raise ValueError("a worker's URL carries no user or password: use api_key: file:… or env:…")
     if parts.query or parts.fragment:
-        raise ValueError(f"a worker's URL has no query and no fragment, got {url!r}")
+        raise ValueError("a worker's URL has no query and no fragment: a key goes into api_key: file:… or env:…")
+    if parts.scheme != "http":
+        raise ValueError(f"a worker's URL starts with http:// (Homing speaks plain HTTP to workers), got {url!r}")
     host = parts.hostname
     if not host:
         raise ValueError(f"a worker's URL names a host: http://HOST:PORT, got {url!r}")

@@ -25,6 +25,9 @@ from gateway.worker_state import ANY_MODEL
 from router.normalise import fold_rules
 from router.policy import POLICIES
 
+LONGEST_ID = 16
+"""Of a salt secret, in characters, as far as it is repeated."""
+
 
 @dataclass(slots=True)
 class Secrets:
@@ -77,7 +80,9 @@ def _salt_secrets(config: Config, environ: Mapping[str, str], secrets: Secrets) 
         yield Mistake((), "several salt_secrets and no word on which is in use", "add `salt_secret: ID`")
     elif current is not None and current not in config.salt_secrets:
         hint = did_you_mean(current, config.salt_secrets)
-        yield Mistake(("salt_secret",), f"no salt secret has the id `{current}`", hint)
+        # What is longer than an id may be the secret itself: do not repeat it.
+        told = f"the id `{current}`" if len(current) <= LONGEST_ID else "this id; the secret itself never stands here"
+        yield Mistake(("salt_secret",), f"no salt secret has {told}", hint)
     else:
         secrets.salt_key = keys.get(current or next(iter(config.salt_secrets), ""))
 

@@ -72,11 +72,20 @@ def read_yaml(text: str, file: str | None) -> Source:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else None
-        raise ConfigError(f"not YAML: {error.problem or error.context}", file=file, line=line) from None
+        raise ConfigError(f"not YAML: {_problem(error)}", file=file, line=line) from None
     except RecursionError:
         raise ConfigError("not YAML: nested too deeply", file=file) from None
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"not YAML: {str(error).splitlines()[0]}", file=file) from None
+
+
+def _problem(error: yaml.MarkedYAMLError) -> str:
+    """In the parser's words, but for an alias or a tag, which may be the beginning of a secret without quotes."""
+    told = error.problem or error.context or ""
+    for what in ("undefined alias", "the tag"):
+        if what in told:
+            return f"{what}: a value that begins with * or ! stands in quotes"
+    return told
 
 
 def json_path(path: Path) -> str:
