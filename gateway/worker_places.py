@@ -16,8 +16,13 @@ from gateway.errors import InvalidRequest
 
 LOOK_UP_SECONDS: Final = 2.0
 
-METADATA: Final = frozenset(map(ipaddress.ip_address, ("100.100.100.200", "192.0.0.192", "fd00:ec2::254")))
-"""Metadata services of clouds that are not link-local: Alibaba's, Oracle's, Amazon's by IPv6."""
+METADATA: Final = frozenset(
+    map(
+        ipaddress.ip_address,
+        ("100.100.100.200", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254", "168.63.129.16"),
+    )
+)
+"""Metadata services of clouds that are not link-local: Alibaba's, Oracle's, Amazon's and Google's by IPv6, Azure's."""
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -35,6 +40,9 @@ async def settled_address(address: WorkerAddress, networks: Sequence[IpNetwork])
 
 def unfit(address: IpAddress, networks: Sequence[IpNetwork]) -> str | None:
     """Why no worker may be at an address; None where one may."""
+    tunnelled = getattr(address, "sixtofour", None) or getattr(address, "teredo", None)
+    if tunnelled is not None:
+        return "it is a tunnel to another address"
     if address.is_link_local or address in METADATA:
         return "metadata services are there"
     if address.is_multicast or address.is_unspecified or (address.is_reserved and not address.is_loopback):

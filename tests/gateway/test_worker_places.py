@@ -95,6 +95,14 @@ def test_ordinary_addresses_are_fit(host):
 
 
 @pytest.mark.parametrize(
+    "host", ["168.63.129.16", "fd20:ce::254", "2002:a9fe:a9fe::1", "2001:0:4136:e378:8000:63bf:5601:5601"]
+)
+def test_metadata_services_of_other_names_and_tunnels_to_them_are_not(host):
+    """Azure's and Google's; 6to4 and Teredo hold an IPv4 address."""
+    assert unfit(ipaddress.ip_address(host), []) is not None
+
+
+@pytest.mark.parametrize(
     ("host", "address"),
     [("2130706433", "127.0.0.1"), ("0x7f.1", "127.0.0.1"), ("::ffff:10.0.0.1", "10.0.0.1"), ("gpu-0", None)],
 )
