@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
+from gateway.acceptance import RED_AFTER_SECONDS
 from gateway.accounting import Bill
 from gateway.answer_lines import debug_lines, timing_lines
 from gateway.cache_wishes import CacheWishes, with_wishes
@@ -15,7 +16,7 @@ from gateway.errors import GatewayError, NoBackend, UpstreamFailed, UpstreamTime
 from gateway.events.retelling import asking_to_tell_again
 from gateway.fault_settings import Faults
 from gateway.fleet import Fleet
-from gateway.limits.line import Line
+from gateway.limits.line import FULL, Line
 from gateway.metrics import Metrics
 from gateway.relay import gateway_error, relay
 from gateway.retries import Retries
@@ -108,8 +109,9 @@ class Attempts:
             await self.retries.let_in(job)
         try:
             await self._until_answered(job, answer, bill)
-        except (UpstreamFailed, UpstreamTimedOut, NoBackend):
-            self.retries.acceptance.refused(self._clock())
+        except (UpstreamFailed, UpstreamTimedOut, NoBackend) as error:
+            if not (isinstance(error, NoBackend) and self._at_work(job)):
+                self.retries.acceptance.refused(self._clock())
             raise
         finally:
             if job.tries_prompt:
@@ -126,6 +128,11 @@ class Attempts:
                 if self._line is not None:
                     self._line.freed()
             await self.retries.back_off(job)
+
+    def _at_work(self, job: Job) -> bool:
+        """Whether the workers are full, and something comes of what they do: that is load, and no fault."""
+        full = any(view.inadmissible_because == FULL for view in self._fleet.view(job.call.model).workers)
+        return full and self._upstream.moves(self._clock() - RED_AFTER_SECONDS)
 
     async def _placed(self, job: Job, bill: Bill) -> str:
         """As `_place`, after a time in the line where others wait already, or where every worker is full."""

@@ -133,6 +133,10 @@ class Upstream:
         """The connections to one worker with an exchange under way."""
         return tuple(connection for connection in self._busy if connection.target == target)
 
+    def moves(self, since: float) -> bool:
+        """Whether a byte of some answer under way has come after `since` (the loop's seconds)."""
+        return any(connection.answered and connection.last_byte_at > since for connection in self._busy)
+
     def cut_off(self, target: Target) -> int:
         """Fail every exchange with one worker: their callers are told so. Returns how many there were."""
         cut = self.busy_at(target)

@@ -8,12 +8,14 @@ import time
 import urllib.request
 from urllib.error import HTTPError
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.acceptance import RED_AFTER_SECONDS, Acceptance
-from tests.gateway.running_gateway import running_gateway
-from tests.gateway.scripted_worker import ordinary, reset_at_once, scripted_worker, silent, until
+from tests.gateway.limits.gateways import limited_gateway
+from tests.gateway.running_gateway import build_request, running_gateway
+from tests.gateway.scripted_worker import ordinary, reset_at_once, scripted_worker, silent, stream_then, until
 
 
 def build_refusing(*times: float) -> Acceptance:
@@ -103,3 +105,19 @@ async def test_livez_is_red_while_a_task_stays_dead() -> None:
         await until(lambda: not gateway.tasks.dead(), 15.0)
         assert (await asyncio.to_thread(get, port, "/livez"))[0] == 200
         assert (await running.ask()).status == 200
+
+
+@pytest.mark.parametrize("moves", [True, False])
+async def test_a_full_fleet_at_work_is_no_fault(moves: bool) -> None:
+    """Row D7: under load a gateway that said it is not ready would be sent nothing while room comes free; one whose
+    workers are full of what they hang on says so."""
+    script = stream_then(2, silent) if moves else silent
+    async with scripted_worker(script) as worker, limited_gateway(worker, room=1, queue_seconds=0) as running:
+        stream = asyncio.create_task(running.send(build_request(key="a-key", stream=True)))
+        await until(lambda: len(worker.exchanges) == 1)
+        attempts = running.gateway.attempts
+        await until(lambda: attempts._upstream.moves(0.0) is moves)
+        assert (await running.send(build_request(key="a-key"))).status == 503
+        assert (attempts.retries.acceptance.refused_since is None) is moves
+        stream.cancel()
+        await until(running.settled)
