@@ -51,10 +51,13 @@ class Account:
         return cls(tenant.name, tenant.limits, tenant.budget, Allowance(terms, now), terms)
 
     def adopt(self, tenant: Tenant, now: float) -> None:
-        """Go by the tenant's settings as they are now."""
+        """Go by the tenant's settings as they are now. Tokens of a budget that are spent stay as many, as in Redis."""
+        spent = self.allowance.budget_used
         self.limits, self.budget = tenant.limits, tenant.budget
         self.terms = terms_of(tenant.limits, tenant.budget)
         self.allowance.adopt(self.terms.divided(self.shares), now)
+        if self.terms.budget is not None:
+            self.allowance.budget_used = spent
 
     def share(self, shares: int, now: float) -> None:
         """Count alone as one of so many, or for all with 1."""

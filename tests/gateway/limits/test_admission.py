@@ -191,6 +191,17 @@ async def test_every_answer_and_every_prompt_of_a_request_is_reserved():
     assert desk.limits.account(tenant).output_tokens == pytest.approx(0.9 * FIRST_OUTPUT_TOKENS + 0.1 * 50)
 
 
+async def test_who_is_given_a_larger_budget_may_go_on():
+    """What is spent stays as many tokens: it does not grow with the budget."""
+    desk = Desk()
+    await desk.ask(build_tenant(budget=TenantBudget(tokens=100)), 100)
+    with pytest.raises(QuotaSpent):
+        await desk.ask(build_tenant(budget=TenantBudget(tokens=100)), 1)
+    await desk.ask(build_tenant(budget=TenantBudget(tokens=150)), 50)
+    with pytest.raises(QuotaSpent):
+        await desk.ask(build_tenant(budget=TenantBudget(tokens=150)), 1)
+
+
 async def test_counting_tokens_costs_no_tokens_and_embeddings_no_answer():
     """Each is a request all the same."""
     desk, tenant = Desk(), build_tenant(tokens_per_minute=1000, requests_per_minute=5)
