@@ -171,7 +171,7 @@ class Fleet:
         elif outcome is Outcome.REFUSED:
             worker.gone_since_ready = worker.gone_since_ready or worker.state is State.READY
             self._out(worker, State.DOWN, "refused a connection", outcome.value)
-        elif standing.failed(self._clock()):
+        elif standing.failed(self._clock()) or (outcome is Outcome.SILENT and worker.state is State.EJECTED):
             trouble = f"{outcome.value} {standing.failures_in_a_row} times in a row"
             if outcome is Outcome.SILENT:
                 # It may be at work on them still, and would be on more: not even a panic sends it any.

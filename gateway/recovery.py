@@ -58,7 +58,7 @@ class Recovery:
                 worker.changed()
                 if now - (standing.returned_at or 0.0) >= self._slow_start_seconds:
                     worker.slow_start = None
-            if worker.state is State.READY and standing.busy_until is None and worker.slow_start is None:
+            if worker.state is not State.EJECTED and standing.busy_until is None and worker.slow_start is None:
                 self.limited.discard(worker)
 
     def forget(self, worker: Worker) -> None:

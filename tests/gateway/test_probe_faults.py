@@ -116,3 +116,26 @@ def test_an_answer_of_one_that_hung_brings_it_back() -> None:
     assert rig.usable == ["w1"]
     rig.report("w0", Outcome.ANSWERED)
     assert rig.usable == ["w0", "w1"]
+
+
+def test_an_ejected_worker_that_stays_silent_in_a_panic_hangs() -> None:
+    """Row A5: a panic that went on would cost every request its first-byte timeout."""
+    rig = Rig(count=1)
+    rig.eject("w0")
+    assert rig.usable == ["w0"]
+    rig.report("w0", Outcome.SILENT)
+    assert rig.usable == []
+    rig.now += 1.0
+    assert rig.fleet.worker("w0").standing.trial_due(rig.now)
+    rig.probe("w0", trial=True)
+    assert rig.usable == ["w0"]
+
+
+def test_one_that_asks_to_be_spared_after_it_went_down_costs_no_look_at_each_request() -> None:
+    """Its last answers come when it is known to be gone."""
+    rig = Rig()
+    rig.report("w0", Outcome.REFUSED)
+    rig.fleet.recovery.spare(rig.fleet.worker("w0"), 1.0)
+    rig.now += 2.0
+    assert rig.usable == ["w1", "w2", "w3"]
+    assert not rig.fleet.recovery.limited
