@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-ON_BOTH_LOOPS = ("test_upstream", "test_faults", "test_phases", "test_heads_and_bodies")
-"""Loops differ in how their transports write, pause and abort: here that is what is tested."""
+ON_BOTH_LOOPS = ("test_upstream", "test_faults", "test_phases", "test_a_gigabyte_", "test_a_chunked_body_of_just_")
+"""Loops differ in how their transports write, pause and abort: here that is what is tested. Files, or how the names of
+tests begin."""
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
@@ -17,7 +18,9 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, LoopFactory]:
     """Both loops that the gateway runs on where it matters and uvloop is installed; asyncio's own elsewhere."""
     loops: dict[str, LoopFactory] = {"asyncio": asyncio.new_event_loop}
-    if item.path.stem in ON_BOTH_LOOPS and importlib.util.find_spec("uvloop") is not None:
+    if (item.path.stem in ON_BOTH_LOOPS or item.name.startswith(ON_BOTH_LOOPS)) and importlib.util.find_spec(
+        "uvloop"
+    ) is not None:
         import uvloop
 
         loops["uvloop"] = uvloop.new_event_loop

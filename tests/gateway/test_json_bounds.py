@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 from typing import Any
 
@@ -19,8 +21,9 @@ from tests.timing import best_seconds
 EIGHT_MIB = 8 * 2**20
 HEAD = b'{"model":"m","messages":[{"role":"user","content":"x"}],"x":'
 STALL_SECONDS = 0.050
-BUSY_MACHINE = 3
-"""Times what the bar allows: the machine that runs the tests is shared. `make hostile` holds the bar itself."""
+STRICT = "HOSTILE_STRICT" in os.environ
+BUSY_MACHINE = 1.3 if STRICT else 3
+"""Times what the bar allows: the machine that runs the tests is shared. `make hostile` allows a third more."""
 
 TEXTS = st.text(alphabet='ab\\"[]{}:,\u00e9\n', max_size=12)
 VALUES = st.recursive(
@@ -146,11 +149,9 @@ def test_eight_mebibytes_of_anything_are_read_or_refused_quickly(name: str) -> N
     """Row E8: a parse stalls the others for 50 ms at most."""
 
     def parse() -> None:
-        try:
+        with contextlib.suppress(InvalidRequest):
             parse_call(Endpoint.CHAT, HEAVY[name])
-        except InvalidRequest:
-            pass
 
-    seconds = best_seconds(parse, repeats=2)
+    seconds = best_seconds(parse, repeats=9 if STRICT else 2)
     print(f"{name}: {seconds * 1000:.1f} ms")
     assert seconds < STALL_SECONDS * BUSY_MACHINE

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import logging
+import os
 import time
 import zlib
 from contextlib import suppress
@@ -202,21 +203,19 @@ MALFORMED = [
 ]
 
 
-@pytest.mark.parametrize("wire", MALFORMED)
-async def test_a_malformed_request_is_refused_closed_and_quoted_nowhere(
-    wire: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_malformed_request_is_refused_closed_and_quoted_nowhere(caplog: pytest.LogCaptureFixture) -> None:
     """Rows F1, G6, cases F-09 and F-12."""
     caplog.set_level(logging.DEBUG)
     async with one_worker() as (running, worker):
-        client = await running.connect()
-        await client.send(wire)
-        answer = await client.answer()
-        assert answer.status == (431 if len(wire) > 8190 else 400)
-        assert answer.error["type"] == "invalid_request_error"
-        assert await client.closed()
-        assert worker.exchanges == []
-        assert "CANARY" not in caplog.text + answer.body.decode() + str(answer.fields)
+        for wire in MALFORMED:
+            client = await running.connect()
+            await client.send(wire)
+            answer = await client.answer()
+            assert answer.status == (431 if len(wire) > 8190 else 400), wire[:200]
+            assert answer.error["type"] == "invalid_request_error"
+            assert await client.closed()
+            assert worker.exchanges == []
+            assert "CANARY" not in caplog.text + answer.body.decode() + str(answer.fields)
 
 
 def test_requests_are_parsed_by_the_strict_parser() -> None:
@@ -267,23 +266,23 @@ async def test_a_compressed_request_reaches_the_worker_plain(encoding: str, chun
         assert worker.exchanges[0].field("content-length") == str(len(plain))
 
 
-@pytest.mark.parametrize("encoding", ["foo", "br", "gzip, gzip", "gzip, identity"])
-async def test_an_encoding_not_spoken_is_a_415(encoding: str) -> None:
+async def test_an_encoding_not_spoken_is_a_415() -> None:
     """Case C-23: never guessed, never passed on."""
     async with one_worker() as (running, worker):
-        answer = await running.ask(headers={"content-encoding": encoding})
-        assert (answer.status, worker.exchanges) == (415, [])
-        assert "gzip" in answer.error["message"]
+        for encoding in ("foo", "br", "gzip, gzip", "gzip, identity"):
+            answer = await running.ask(headers={"content-encoding": encoding})
+            assert (answer.status, worker.exchanges) == (415, [])
+            assert "gzip" in answer.error["message"]
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd"])
-@pytest.mark.parametrize("damage", [lambda data: data[:-5], lambda data: data + b"more", lambda _: b"\x00" * 20])
-async def test_a_damaged_stream_is_a_400(encoding: str, damage: object) -> None:
+async def test_a_damaged_stream_is_a_400(encoding: str) -> None:
     """Cut short, with something behind it, or none at all."""
+    wire = compressed(encoding, BODY * 50)
     async with one_worker() as (running, worker):
-        wire = damage(compressed(encoding, BODY * 50))  # type: ignore[operator]
-        answer = await running.ask(body=wire, headers={"content-encoding": encoding})
-        assert (answer.status, worker.exchanges) == (400, [])
+        for damaged in (wire[:-5], wire + b"more", bytes(20)):
+            answer = await running.ask(body=damaged, headers={"content-encoding": encoding})
+            assert (answer.status, worker.exchanges) == (400, [])
 
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip", "zstd"])
@@ -303,9 +302,9 @@ async def test_a_body_over_the_limit_is_a_413_that_names_it(encoding: str, chunk
 
 
 async def test_a_bomb_is_refused_without_stalling_others() -> None:
-    """Row E7: 256 KB that would be 256 MB."""
+    """Row E7: 64 KB that would be 64 MB, twice what may be; `make hostile` holds the bar of 20 ms."""
     squeeze = zlib.compressobj(level=1, wbits=31)
-    bomb = b"".join([squeeze.compress(bytes(2**20)) for _ in range(256)]) + squeeze.flush()
+    bomb = b"".join([squeeze.compress(bytes(2**20)) for _ in range(64)]) + squeeze.flush()
     async with one_worker() as (running, _):
         task = asyncio.create_task(running.ask(body=bomb, headers={"content-encoding": "gzip"}))
         longest, before = 0.0, time.process_time()
@@ -314,7 +313,7 @@ async def test_a_bomb_is_refused_without_stalling_others() -> None:
             now = time.process_time()
             longest, before = max(longest, now - before), now
         assert (await task).status == 413
-        assert longest < 0.1
+        assert longest < (0.02 if os.environ.get("HOSTILE_STRICT") else 0.1)
 
 
 async def test_a_body_that_stops_coming_is_a_408() -> None:
