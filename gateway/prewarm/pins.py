@@ -143,11 +143,13 @@ class Pins:
         warming = self._tools.routers(pin.kept.model).warming
         if warming.held_tokens(pin.kept.prompt, worker.name) >= pin.kept.tokens:
             return True
-        if warming.waiting(worker.name) or (worker.figures is not None and worker.figures.waiting):
+        if not worker.up or warming.waiting(worker.name) or (worker.figures is not None and worker.figures.waiting):
             return False
         try:
-            await self._send(pin.kept, worker)
-        except (SendError, UnknownWorker) as error:
+            # One that hangs must not keep other workers from what they are to hold.
+            async with asyncio.timeout(self._tools.settings.deadline_seconds):
+                await self._send(pin.kept, worker)
+        except (SendError, UnknownWorker, TimeoutError) as error:
             fields = {"tenant": pin.kept.tenant, "prompt": pin.name, "worker": worker.name, "error": str(error)}
             log.warning("a pinned prompt was not taken", extra={"fields": fields})
             return False

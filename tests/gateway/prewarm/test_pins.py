@@ -14,7 +14,7 @@ from gateway.prewarm import pin_files
 from gateway.prewarm.pin_files import PinError, read_pin
 from gateway.tenant_settings import PinnedPrompt
 from tests.gateway.running_gateway import Running, build_tenants, running_gateway
-from tests.gateway.scripted_worker import Exchange, ordinary, scripted_worker, until
+from tests.gateway.scripted_worker import Exchange, ordinary, scripted_worker, silent, until
 
 SYSTEM = "Rules of the house, CANARY, to be kept in mind at all times. " * 20
 BODY = {"model": "m", "messages": [{"role": "system", "content": SYSTEM}]}
@@ -191,3 +191,23 @@ async def test_what_a_round_began_before_a_reload_is_not_kept_after_it(tmp_path)
             router.forget("w1")
         await gateway.prewarmer.pins.round()
         assert sent(a)[-1].asked["temperature"] == 0.5
+
+
+async def test_a_worker_that_hangs_does_not_keep_others_from_their_pins(tmp_path):
+    """It is given up after `prewarm.deadline_seconds`, and not asked at all once it leaves."""
+    async with scripted_worker(silent) as hung, scripted_worker() as well, running_gateway(hung, well) as running:
+        gateway = running.gateway
+        gateway.prewarmer.pin(gateway.serving, gateway.tenants.named, pinned_by("acme", build_pin(tmp_path, 2)))
+        pins = gateway.prewarmer.pins
+        settings = msgspec.structs.replace(pins._tools.settings, deadline_seconds=0.2)
+        pins._tools = pins._tools._replace(settings=settings)
+        async with asyncio.timeout(5):
+            await pins.round()
+        assert (len(hung.exchanges), len(well.exchanges)) == (1, 1)
+        assert held_ratio(running) == 0.5
+        (pin,) = pins._pins.values()
+        leaving = gateway.fleet.worker("w1")
+        gateway.fleet.drain("w1")
+        assert not await pins._hold(pin, leaving)
+        assert len(hung.exchanges) == 1
+        await until(running.settled)
