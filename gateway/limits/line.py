@@ -126,9 +126,9 @@ class Line:
         Raises `RateLimited` or `NoBackend` when the line is too long or the time is over, and what `place` raises.
         """
         base = self._fleet.base_model(job.call.model)
-        lane = self._lanes.setdefault(base, _Lane(base))
         began = self._clock()
         ticket = self._ticket(job, began)
+        lane = self._lanes.setdefault(base, _Lane(base))
         gauge = self._metrics.queued_requests.labels(job.call.model)
         gauge.inc()
         try:
