@@ -24,6 +24,9 @@ KNOWN_WORDS = (
 KNOWN_DIGESTS = frozenset(sha256(word.encode()).digest() for word in KNOWN_WORDS)
 """What stands in examples everywhere; anybody would try these first."""
 
+_FIRST_MOMENT, _LAST_MOMENT = 0.0, 253_402_300_800.0
+"""1970 and 10000, in Unix seconds: beyond, a moment cannot be shown in every zone."""
+
 _DIGEST = re.compile(r"sha256:([0-9a-fA-F]{64})")
 _ENDS = re.compile(r"(?P<entry>.*?)\s+expires=(?P<when>\S*)", re.DOTALL)
 
@@ -67,7 +70,7 @@ def end_of(when: str) -> float:
         moment = datetime.fromisoformat(when)
     except (ValueError, OverflowError):
         moment = None
-    if moment is None or moment.tzinfo is None:
+    if moment is None or moment.tzinfo is None or not _FIRST_MOMENT <= moment.timestamp() < _LAST_MOMENT:
         raise SecretError("expires= is followed by a day (2026-12-31) or by a moment with its zone (2026-12-31T12:00Z)")
     return moment.timestamp()
 

@@ -109,7 +109,18 @@ def test_an_end_of_a_whole_file_holds_where_a_line_says_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "when", ["", "tomorrow", "2026-13-01", "2026-12-31T12:00", "9999-12-31", "31.12.2026", "1767225600"]
+    "when",
+    [
+        "0001-01-01T00:00+14:00",
+        "9999-12-31T23:59-14:00",
+        "",
+        "tomorrow",
+        "2026-13-01",
+        "2026-12-31T12:00",
+        "9999-12-31",
+        "31.12.2026",
+        "1767225600",
+    ],
 )
 def test_a_time_that_is_none_is_a_mistake(when):
     """A moment without a zone is one of twenty-four."""
