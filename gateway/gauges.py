@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from gateway.fleet import Change, ChangeKind, Fleet
 from gateway.metric_families import Family
 from gateway.metric_values import Gauge
-from gateway.metric_values import Gauge
 from gateway.metrics import Metrics
 from gateway.router_gauges import RouterGauges
 from gateway.worker_state import Worker

@@ -145,8 +145,8 @@ class Metrics:
 
     # Limits
     limit_rejections_total = counter(
-        "Requests over a limit: requests, tokens, concurrency, budget, output, share (of a full fleet), queue (waited in "
-        "vain), closed (Redis away); enforced false where they passed all the same.",
+        "Requests over a limit: requests, tokens, concurrency, budget, output, share (of a full fleet), queue (waited "
+        "in vain), closed (Redis away); enforced false where they passed all the same.",
         "tenant", "limit", "enforced",
     )  # fmt: skip
     tenant_budget_used_ratio = gauge("Share of the tenant's budget that is spent, as last known here.", "tenant")
