@@ -66,8 +66,9 @@ def with_calls_as_text(message: Message) -> Message:
     """
     if not has_calls(message):
         return message
-    calls = message.get("tool_calls")
-    functions = [call.get("function", call) if isinstance(call, Mapping) else call for call in calls or ()]
+    calls: Json = message.get("tool_calls") or ()
+    listed = calls if _is_list(calls) else (calls,)
+    functions = [call.get("function", call) if isinstance(call, Mapping) else call for call in listed]
     if message.get("function_call"):
         functions.append(message["function_call"])
     told = [(f.get("name"), f.get("arguments")) if isinstance(f, Mapping) else f for f in functions]

@@ -157,7 +157,7 @@ def _fold_id(given: str, index: int, ids: dict[str, str], folds: list[Fold]) -> 
 
 def _fold_function(function: Message, index: int, rules: FoldRules, folds: list[Fold]) -> Message:
     given = function.get("arguments")
-    if "tool_arguments" not in rules or given is None:
+    if "tool_arguments" not in rules or not isinstance(given, str | Mapping):
         return function
     arguments = canonical_arguments(given)
     if arguments == given and (isinstance(given, str) or list(arguments) == list(given)):
