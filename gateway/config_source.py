@@ -9,6 +9,8 @@ from typing import Any
 
 import yaml
 
+_ENDLESS = re.compile(r"[-+]?\.(?:inf|nan)", re.IGNORECASE)
+
 Path = tuple[str | int, ...]
 """A place in the file: mapping keys and list indices from the top."""
 
@@ -67,7 +69,7 @@ def read_yaml(text: str, file: str | None) -> Source:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         if root is None:
             raise ConfigError("the file is empty", file=file, hint="start from examples/homing.yaml")
-        _refuse_doubled_keys(root, file)
+        _refuse_pitfalls(root, file)
         return Source(yaml.safe_load(text), root, file)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -119,8 +121,9 @@ def _child(node: yaml.Node | None, step: str | int) -> tuple[int, yaml.Node] | N
     return None
 
 
-def _refuse_doubled_keys(root: yaml.Node, file: str | None) -> None:
-    """YAML readers let the last of two equal keys win in silence: half of a tenant would vanish."""
+def _refuse_pitfalls(root: yaml.Node, file: str | None) -> None:
+    """YAML readers let the last of two equal keys win in silence: half of a tenant would vanish. And they read `.inf`,
+    which would switch a deadline off."""
     seen: set[int] = set()
     todo: list[tuple[Path, yaml.Node]] = [((), root)]
     while todo:
@@ -132,6 +135,8 @@ def _refuse_doubled_keys(root: yaml.Node, file: str | None) -> None:
             todo += [((*path, index), item) for index, item in enumerate(node.value)]
         elif isinstance(node, yaml.MappingNode):
             todo += [((*path, name), value) for name, value in _entries_once(node, path, file)]
+        elif node.tag == "tag:yaml.org,2002:float" and _ENDLESS.fullmatch(node.value):
+            raise ConfigError("not a finite number", path=path, file=file, line=node.start_mark.line + 1)
 
 
 def _entries_once(node: yaml.MappingNode, path: Path, file: str | None) -> Iterator[tuple[str, yaml.Node]]:

@@ -377,3 +377,12 @@ def test_a_worker_listed_twice_must_say_the_same_each_time(tmp_path):
         "n": {"backends": {"static": [{"url": url, "max_in_flight": 2}]}},
     }
     assert "listed twice" in mistake_with(tmp_path, models=twice).what
+
+
+@pytest.mark.parametrize("number", [".inf", "-.INF", ".NaN", "+.Inf"])
+def test_a_number_without_end_is_refused_with_its_line(tmp_path, number):
+    """A deadline that never comes is none."""
+    path = tmp_path / "homing.yaml"
+    path.write_text(f"timeouts:\n  idle_seconds: {number}\n")
+    with pytest.raises(ConfigError, match=r"homing.yaml:2: \$\.timeouts\.idle_seconds: not a finite number"):
+        load_config(path, {})
