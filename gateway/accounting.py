@@ -241,7 +241,9 @@ class Bill:
 
     def _count_tokens(self, book: Book) -> None:
         accounts, placement, usage = self._accounts, self.placement, self.usage
-        if placement is not None:
+        call, prompt = self.call, self.prompt
+        # What touches no cache has no home, and no tokens to place by.
+        if placement is not None and prompt is not None and prompt.tokens:
             book.affinity[placement.at_home].inc()
             book.predicted_cached_tokens.inc(placement.predicted_cached_tokens)
         if usage is None:
@@ -249,7 +251,6 @@ class Bill:
         book.prompt_tokens.inc(usage.prompt_tokens)
         book.completion_tokens.inc(usage.completion_tokens)
         book.cached_tokens.inc(usage.cached_tokens or 0)
-        call, prompt = self.call, self.prompt
         if accounts.learn is not None and prompt is not None and call is not None and not call.batch:
             accounts.learn(call.model, prompt, usage.prompt_tokens)
 

@@ -155,3 +155,15 @@ async def test_what_never_streams_gets_no_heartbeats_whatever_it_asks_for(path: 
         status, fields = await client.head()
         assert (status, fields["content-type"]) == (200, "application/json")
         client.close()
+
+
+@pytest.mark.parametrize("path", ["/v1/messages/count_tokens", "/tokenize", "/detokenize"])
+async def test_what_touches_no_cache_has_no_home(path: str) -> None:
+    """A client that counts tokens before each request would make affinity look half as good."""
+    async with workers(2) as (running, _):
+        for _ in range(4):
+            assert (await ask(running, path)).status == 200
+        await until(running.settled)
+        labels = {"tenant": "acme", "model": "m"}
+        outcomes = [running.count("affinity_placements_total", outcome=each, **labels) for each in ("home", "away")]
+        assert outcomes == [0, 0]
