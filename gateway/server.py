@@ -181,6 +181,8 @@ class DataServer:
         found = self._routes.get(path) or (Route("GET", self._model) if path.startswith(f"{MODELS_PATH}/") else None)
         if found is not None:
             answer.dialect = found.dialect
+        elif path.startswith(f"{Endpoint.MESSAGES.value}/"):
+            answer.dialect = dialect_of(Endpoint.MESSAGES)
         if request.version not in (HttpVersion10, HttpVersion11):
             raise UnsupportedVersion("Only HTTP/1.0 and HTTP/1.1 are spoken here.")
         refuse_doubtful(request)

@@ -167,3 +167,12 @@ async def test_what_touches_no_cache_has_no_home(path: str) -> None:
         labels = {"tenant": "acme", "model": "m"}
         outcomes = [running.count("affinity_placements_total", outcome=each, **labels) for each in ("home", "away")]
         assert outcomes == [0, 0]
+
+
+async def test_a_path_beside_an_apis_own_is_refused_in_its_dialect() -> None:
+    """Anthropic's SDK asks for batches below /v1/messages."""
+    async with one_worker() as (running, _):
+        answer = await running.ask(path="/v1/messages/batches")
+        assert (answer.status, answer.error["type"]) == (404, "not_found_error")
+        assert answer.json["request_id"] == answer.fields["request-id"]
+        assert "request_id" not in (await running.ask(path="/v1/batches")).json
