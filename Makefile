@@ -15,7 +15,7 @@ NGINX_LUA := nginx nginx-common libnginx-mod-http-lua libnginx-mod-http-ndk libl
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: api-fuzz bench-keys reloads bench-agreement bench-events bench-overhead processes bench-scale faults isolation soak help demo test limits worker-operations worker-equality lint fix bench bench-eviction bench-placement bench-placement-full bench-tiers bench-worker bench-live bench-drills docs render follow clean
+.PHONY: api-fuzz bench-keys reloads bench-agreement bench-events bench-overhead bench-calls processes bench-scale faults isolation soak help demo test limits worker-operations worker-equality lint fix bench bench-eviction bench-placement bench-placement-full bench-tiers bench-worker bench-live bench-drills docs render follow clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -131,6 +131,9 @@ processes: $(STAMP) ## four processes behind one port: a thousand requests, twen
 
 bench-overhead: $(STAMP) $(PEERS_STAMP) $(PROXIES_STAMP) ## CPU per request and event beside seven other routers and proxies, against the bars (5 min)
 	PYTHONPATH=. $(BIN)/python bench/overhead.py --json bench-overhead.json
+
+bench-calls: $(STAMP) ## function calls of a request and of an event in this gateway: the judge of a cut (1 min)
+	PYTHONPATH=. $(BIN)/python -m bench.costs.calls
 
 bench-live: $(STAMP) $(PEERS_STAMP) ## this gateway and three routers of others in front of simulated workers, on real sockets (15 min)
 	PYTHONPATH=. $(BIN)/python -m bench.live.head_to_head --json bench-live.json
