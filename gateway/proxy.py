@@ -23,10 +23,11 @@ from gateway.errors import ContextLengthExceeded, IsolationUnavailable, ModelNot
 from gateway.fleet import Fleet
 from gateway.heartbeats import Heartbeats
 from gateway.limits.core import Admission, Unlimited
+from gateway.read_bodies import ReadBodies
 from gateway.request_fields import expects_continue, forwarded_lines, request_id_of, session_of, wants_debug
 from gateway.rewrites.apply import rewrite_call_soon
 from gateway.tenants import Tenant, Tenants
-from gateway.wire import REPORTING, Call, Endpoint, forward_body, parse_call
+from gateway.wire import REPORTING, Call, Endpoint, forward_body
 from router.core import Prompt, PromptSource
 from router.normalise import FoldRules
 from router.router import Router
@@ -74,6 +75,7 @@ class Proxy:
         self._heartbeat_seconds = heartbeat_seconds
         self._remember = remember
         self._admission: Admission = admission or Unlimited()
+        self._bodies = ReadBodies()
         self._ids = map(f"{os.urandom(6).hex()}-{{:x}}".format, itertools.count(1))
 
     async def handle(self, request: BaseRequest, endpoint: Endpoint, answer: ClientAnswer) -> None:
@@ -86,7 +88,7 @@ class Proxy:
             bill.stage("auth")
             body = await self._read(request)
             bill.resume()
-            call = parse_call(endpoint, body)
+            call = self._bodies.read(tenant.key_digest or tenant.name, endpoint, body)
             bill.stage("parse")
             self._check_model(tenant, call)
             bill.asked(call)

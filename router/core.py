@@ -29,7 +29,8 @@ class PromptSource:
     """What the prompt pipeline reads of a request: either `messages` or `prompt` is set.
 
     `prompt` is text, or token ids; a batch is reduced to its first item by whoever parses the request.
-    `template_arguments` go to the chat template as they are (`chat_template_kwargs`, `documents`, …).
+    `template_arguments` go to the chat template as they are (`chat_template_kwargs`, `documents`, …). `digest` is
+    router/seen_prompts.py's, made when it is first asked for: nobody changes what a source holds.
     """
 
     messages: Sequence[Mapping[str, Json]] | None = None
@@ -37,6 +38,7 @@ class PromptSource:
     tools: Sequence[Mapping[str, Json]] | None = None
     add_generation_prompt: bool = True
     template_arguments: Mapping[str, Json] = field(default_factory=dict)
+    digest: bytes | None = field(default=None, init=False, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,14 @@ def source_digest(source: PromptSource) -> bytes | None:
 
     None for token ids, which need no tokenising, and for values that JSON does not have.
     """
+    digest = source.digest
+    if digest is None:
+        digest = _digest(source)
+        object.__setattr__(source, "digest", digest)
+    return digest
+
+
+def _digest(source: PromptSource) -> bytes | None:
     if source.prompt is not None:
         if not isinstance(source.prompt, str):
             return None
