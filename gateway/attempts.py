@@ -38,6 +38,8 @@ UNCACHED_POLICY: Final = "least_loaded"
 """For what no cache helps with, such as /tokenize."""
 
 _OVERLOADED: Final = frozenset((429, 503))
+_ERRED: Final = 500
+_NOT_THERE: Final = 501
 
 _OUTCOMES: Final = {Cause.REFUSED: Outcome.REFUSED, Cause.SILENT: Outcome.SILENT}
 
@@ -222,7 +224,7 @@ class Attempts:
             await relay(connection, answer, bill, strip=job.strip_usage, stalled_seconds=self._stalled_reader_seconds)
         finally:
             worker.heard_at = connection.last_byte_at
-            self._report(worker, connection.fault)
+            self._report(worker, connection.fault, head.status)
             if connection.fault is not None and connection.fault.cause is Cause.BROKE:
                 self.retries.look_into_soon(job, worker)
         return True
@@ -239,9 +241,10 @@ class Attempts:
         job.retry_reason = fault.cause.value
         job.last_error = error
 
-    def _report(self, worker: Worker, fault: UpstreamFault | None) -> None:
+    def _report(self, worker: Worker, fault: UpstreamFault | None, status: int = 0) -> None:
         if fault is None:
-            self._fleet.report(worker, Outcome.ANSWERED)
+            erred = status >= _ERRED and status not in _OVERLOADED and status != _NOT_THERE
+            self._fleet.report(worker, Outcome.ERRED if erred else Outcome.ANSWERED)
         elif fault.cause not in (Cause.SHUTDOWN, Cause.CLIENT, Cause.FILES):
             self._fleet.report(worker, _OUTCOMES.get(fault.cause, Outcome.BROKE))
 

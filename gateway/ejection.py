@@ -14,6 +14,9 @@ from typing import Final, NamedTuple
 FAILURES_TO_EJECT: Final = 3
 """So many attempts in a row that broke or stayed silent take a worker out."""
 
+ERRORS_TO_EJECT: Final = 5
+"""So many answers in a row that it failed do, too: of one request's fault there are not that many (Envoy's number)."""
+
 DECAY_SECONDS: Final = 60.0
 """So long in good standing halves the next ejection."""
 
@@ -49,13 +52,14 @@ class Standing:
     """
 
     __slots__ = (
-        "_failed_at", "_last_change_at", "_lies", "_proven", "_rules", "_times", "_tried_at", "_until", "busy_until",
-        "failures_in_a_row", "out", "returned_at", "unsettled",
+        "_errors_in_a_row", "_failed_at", "_last_change_at", "_lies", "_proven", "_rules", "_times", "_tried_at",
+        "_until", "busy_until", "failures_in_a_row", "out", "returned_at", "unsettled",
     )  # fmt: skip
 
     def __init__(self, rules: EjectionRules | None = None) -> None:
         self._rules = rules or EjectionRules()
         self.failures_in_a_row = 0
+        self._errors_in_a_row = 0
         self.out = False
         self.unsettled = False
         """Whether an answer would change anything."""
@@ -72,7 +76,7 @@ class Standing:
 
     def answered(self, now: float) -> bool:
         """A request was answered well; True when that brings it back (it was out, and asked in a panic)."""
-        self.failures_in_a_row = 0
+        self.failures_in_a_row = self._errors_in_a_row = 0
         self._proven, self._lies = True, 0
         self.unsettled = False
         return self.out and self._return(now)
@@ -83,6 +87,15 @@ class Standing:
         self.unsettled = True
         self._failed_at = now
         if self.out or self.failures_in_a_row < FAILURES_TO_EJECT:
+            return False
+        self.eject(now)
+        return True
+
+    def erred(self, now: float) -> bool:
+        """It answered that it failed; True when that takes it out."""
+        self._errors_in_a_row += 1
+        self.unsettled = True
+        if self.out or self._errors_in_a_row < ERRORS_TO_EJECT:
             return False
         self.eject(now)
         return True
@@ -136,7 +149,7 @@ class Standing:
     def returns(self, now: float) -> None:
         """It is back from wherever it was: its share grows from here."""
         self.returned_at = self._last_change_at = now
-        self.failures_in_a_row = 0
+        self.failures_in_a_row = self._errors_in_a_row = 0
         self.out = False
 
     def _return(self, now: float) -> bool:

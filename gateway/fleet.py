@@ -16,16 +16,7 @@ from gateway.lease import Lease as Lease
 from gateway.model_cards import ModelCard, merge_cards
 from gateway.pictures import Pictures
 from gateway.recovery import Recovery
-from gateway.worker_state import (
-    ANY_MODEL,
-    Backend,
-    Facts,
-    Outcome,
-    ProbeResult,
-    ServingFacts,
-    State,
-    Worker,
-)
+from gateway.worker_state import ANY_MODEL, Backend, Facts, Outcome, ProbeResult, ServingFacts, State, Worker
 from router.core import FleetView
 
 NOTEWORTHY_CHANGE = 0.1
@@ -168,6 +159,9 @@ class Fleet:
         if outcome is Outcome.ANSWERED:
             if standing.unsettled and standing.answered(self._clock()) and worker.fails_by_answers:
                 self._up(worker)
+        elif outcome is Outcome.ERRED:
+            if standing.erred(self._clock()) and worker.state is State.READY:
+                self._out(worker, State.EJECTED, "answered with errors only", outcome.value)
         elif outcome is Outcome.REFUSED:
             worker.gone_since_ready = worker.gone_since_ready or worker.state is State.READY
             self._out(worker, State.DOWN, "refused a connection", outcome.value)

@@ -134,7 +134,7 @@ class Metrics:
         "Blocks that the worker's cache is believed to have room for.", "model", "backend"
     )
     backend_ejections_total = counter(
-        "Times a worker was taken out of rotation (refused, broke, silent, hung, probe).", "reason"
+        "Times a worker was taken out of rotation (refused, broke, silent, erred, hung, probe).", "reason"
     )
     upstream_retries_total = counter("Requests sent on to another worker before their first byte.", "reason")
     retries_denied_total = counter("Retries that were not made because the retry budget was spent.")

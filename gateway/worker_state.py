@@ -43,6 +43,8 @@ class Outcome(Enum):
     """The connection ended before the answer did."""
     SILENT = "silent"
     """No byte within the timeout."""
+    ERRED = "erred"
+    """It answered that it failed (5xx), which may be the request's fault as well as its own."""
 
 
 @dataclass(frozen=True, slots=True)
