@@ -82,6 +82,7 @@ def ask_all(gateways: list[GatewayProcess], tenant: str, count: int, tokens: int
         return [each.result() for each in asked]
 
 
+@pytest.mark.row("C9", smoke=True)
 def test_slots_are_exact_over_processes(group):
     """Thirty-six at once over three gateways, each a second long: twelve pass."""
     got = ask_all(group.gateways, "alpha", 36, 40)
@@ -100,6 +101,7 @@ def test_a_rate_is_exact_over_processes(group):
     assert set(got) == {200, 429}
 
 
+@pytest.mark.row("C10", smoke=True)
 def test_the_slots_of_a_killed_gateway_come_back(group):
     """C10, D3: kill -9 with all slots open; the others fail nobody, and the slots are free within twelve seconds."""
     victim, *others = group.gateways

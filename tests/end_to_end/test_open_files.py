@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.end_to_end.processes import ROOT, Process, free_port, get, wait_for
@@ -73,6 +74,7 @@ async def one(port: int, everybody: asyncio.Barrier) -> int:
         client.close()
 
 
+@pytest.mark.row("E10", smoke=True)
 async def test_more_clients_than_files_neither_end_the_gateway_nor_keep_it_busy(tmp_path: Path) -> None:
     """Row E10 and case C-29: the worker, its probes and the admin port keep theirs, the others are sent away or wait
     their turn, and two seconds later everything is as before."""

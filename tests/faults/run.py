@@ -75,7 +75,8 @@ class Runner:
                 code = await process.wait()
                 if isinstance(error, asyncio.CancelledError):
                     raise
-        row.figure = json.loads(note.read_text())["figure"] if note.exists() else "ended without a figure"
+        without = "the test passes" if code == 0 else "ended without a figure"
+        row.figure = json.loads(note.read_text())["figure"] if note.exists() else without
         return code == 0
 
 

@@ -29,6 +29,7 @@ async def asked(token: str | None, path: str, *authorization: str) -> int:
 
 
 @pytest.mark.parametrize("path", PATHS)
+@pytest.mark.row("G3t", smoke=True)
 async def test_without_the_token_only_probes_and_scrapes_are_answered(path):
     """What exists and what does not look the same."""
     wrong = (), ("Bearer x",), (TOKEN,), (f"bearer {TOKEN}",), (f"Bearer {TOKEN}",) * 2, (f"Bearer {TOKEN}é",)

@@ -192,6 +192,7 @@ class Flood:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.row("E7", smoke=True)
 async def test_a_gigabyte_is_refused_before_it_is_read(chunked: bool) -> None:
     """Row E7 and case C-21: at most the limit and 64 KiB are read, and the client sees the answer."""
     framing = {"transfer-encoding": "chunked"} if chunked else {"content-length": str(2**30)}

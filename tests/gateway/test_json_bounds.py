@@ -121,6 +121,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
+@pytest.mark.row("E8", smoke=True)
 def test_what_strict_json_is_not_is_a_400(name: str) -> None:
     """Row E8 and cases D-15 and F-14: always 400, never a fault of ours, and the message is short."""
     with pytest.raises(InvalidRequest) as caught:

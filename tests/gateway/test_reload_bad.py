@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gateway.reload import APPLIED, REFUSED
 from tests.gateway.builders import key_line
 from tests.gateway.reloading import admin_page, build_data, gateway_from, replace_data, replace_file, status_with
@@ -58,6 +60,7 @@ def mutated(data: dict, chance: random.Random) -> str:
     return json.dumps(changed, indent=1)
 
 
+@pytest.mark.row("H1", smoke=True)
 async def test_two_hundred_bad_configurations_change_nothing(tmp_path: Path, caplog):
     """H1: each is refused with the file's name and a place; those that happen to be right are taken and taken back."""
     path = tmp_path / "homing.yaml"

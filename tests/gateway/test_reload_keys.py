@@ -157,6 +157,7 @@ async def test_a_key_that_ends_soon_is_told_of(path, caplog):
         ]
 
 
+@pytest.mark.row("G4", smoke=True)
 async def test_a_revoked_key_is_refused_by_every_gateway_while_redis_is_away(path, tmp_path):
     """G4: within 5 s of `homing keys revoke`, whatever else is wrong."""
     revoked = tmp_path / "revoked"

@@ -48,6 +48,7 @@ def told_at_start(tmp_path: Path, monkeypatch, capsys, salt: str = SALT_SECRET, 
         ({"revoked_keys": "file:/nowhere/revoked"}, "cannot read /nowhere/revoked", "touch"),
     ],
 )
+@pytest.mark.row("G1", smoke=True)
 def test_what_is_not_safe_does_not_start(sections, what, fix, tmp_path, monkeypatch, capsys):
     """One row of the matrix each."""
     told = told_at_start(tmp_path, monkeypatch, capsys, **sections)

@@ -34,6 +34,7 @@ def sent_names(head: bytes) -> set[str]:
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
+@pytest.mark.row("G2", smoke=True)
 async def test_every_route_asks_for_a_key_before_it_reads_anything(method, path):
     """G2: none, an unknown one, one of a tenant without the model; the body is not even looked at."""
     async with scripted_worker() as worker, running_gateway(worker) as running:
@@ -45,6 +46,7 @@ async def test_every_route_asks_for_a_key_before_it_reads_anything(method, path)
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/livez", "/readyz", "/workers", "/explain", "/config", "/health", "/"])
+@pytest.mark.row("G3", smoke=True)
 async def test_nothing_of_the_admin_port_is_on_the_data_port(path):
     """G3: with a tenant's key or without."""
     async with scripted_worker() as worker, running_gateway(worker) as running:
@@ -53,6 +55,7 @@ async def test_nothing_of_the_admin_port_is_on_the_data_port(path):
 
 
 @pytest.mark.parametrize("spelling", [str.lower, str.upper, str.title])
+@pytest.mark.row("F4", smoke=True)
 async def test_a_name_that_means_something_inside_means_nothing_from_outside(spelling):
     """F4: tenant, worker and salt are the same with them, doubled, and named in Connection; none goes upstream."""
     async with scripted_worker() as one, scripted_worker() as other:
@@ -99,6 +102,7 @@ async def test_strangers_words_make_no_series():
         assert series(running) == before
 
 
+@pytest.mark.row("G12", smoke=True)
 async def test_what_a_caller_writes_cannot_begin_a_new_line_of_the_log(caplog):
     """G12: line ends, escapes and marks of direction are only ever inside a JSON string."""
     hostile = 'm\r\n{"level":"error"}\x1b[31m\u202e'

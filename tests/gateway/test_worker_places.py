@@ -40,6 +40,7 @@ async def add(membership: Membership, url: str) -> None:
 
 
 @pytest.mark.parametrize("url", FORBIDDEN)
+@pytest.mark.row("G9", smoke=True)
 async def test_no_spelling_of_a_forbidden_place_is_taken_in(url):
     """F-06, and nobody is dialled: nothing joins the fleet, so nothing is ever probed."""
     membership = build_membership()

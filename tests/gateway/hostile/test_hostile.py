@@ -31,6 +31,7 @@ def test_mutations_are_the_same_every_time() -> None:
     assert list(mutated(GOOD, BAD, 50, 1)) == list(mutated(GOOD, BAD, 50, 1)) != list(mutated(GOOD, BAD, 50, 2))
 
 
+@pytest.mark.row("F1h", smoke=True)
 async def test_every_hostile_message_is_as_many_requests_as_it_should_be(caplog: pytest.LogCaptureFixture) -> None:
     """Case F-12, rows F1, F4 and F6: none smuggled, none doubled, nobody left waiting."""
     caplog.set_level(logging.DEBUG)
@@ -55,6 +56,7 @@ ALLOWED = {200, 400, 404, 405, 408, 413, 415, 431, 505}
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.row("F1", smoke=True)
 async def test_mutated_messages_are_counted_as_the_worker_sees_them(caplog: pytest.LogCaptureFixture) -> None:
     """Row F1: requests counted by the gateway = requests seen by the worker; no crash, no hang, no 5xx of ours."""
     async with arena() as here:
