@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final, Protocol
 
-from aiohttp.web import BaseRequest, RequestPayloadError
+from aiohttp.web import RequestPayloadError
 
+from gateway.client_request import ClientRequest
 from gateway.errors import InvalidRequest, RequestTimeout, RequestTooLarge, UnsupportedEncoding
 from gateway.sips import SIP_BYTES, sipping
 
@@ -37,26 +38,29 @@ _ZSTD_WINDOW_LOG: Final = 23
 """8 MiB, what RFC 8878 wants every decoder to support; more would let a small body claim much memory."""
 
 
-async def read_body(request: BaseRequest, limit_bytes: int, *, seconds: float = BODY_SECONDS) -> bytes:
+async def read_body(request: ClientRequest, limit_bytes: int, *, seconds: float = BODY_SECONDS) -> bytes:
     """The decoded body.
 
     Raises `RequestTooLarge` past `limit_bytes` (as sent or decoded), `UnsupportedEncoding`, `RequestTimeout` when it
     comes too slowly, `InvalidRequest` when it is cut or does not decode.
     """
-    encoding = check_declared(request, limit_bytes)
+    encoding = _encoding(request)
     if request.content.is_eof():
         body = _all_here(request)
-        if encoding == "identity" and len(body) <= limit_bytes:
+        if len(body) > limit_bytes:
+            raise _too_large(limit_bytes)
+        if encoding == "identity":
             return body
         pieces = _pieces_of(body)
     else:
+        check_declared(request, limit_bytes)
         pieces = _pieces(request, limit_bytes, seconds)
     if encoding != "identity":
         pieces = _decoded(pieces, encoding)
     return await _joined(pieces, limit_bytes)
 
 
-def check_declared(request: BaseRequest, limit_bytes: int) -> str:
+def check_declared(request: ClientRequest, limit_bytes: int) -> str:
     """The encoding of the body, which is not read yet; raises what its head alone is reason for."""
     encoding = _encoding(request)
     if (request.content_length or 0) > limit_bytes:
@@ -64,7 +68,7 @@ def check_declared(request: BaseRequest, limit_bytes: int) -> str:
     return encoding
 
 
-async def let_rest_pass(request: BaseRequest, most_bytes: int) -> None:
+async def let_rest_pass(request: ClientRequest, most_bytes: int) -> None:
     """Give a client that was answered before its body was read a moment to see the answer.
 
     Reads the body on, up to `most_bytes` of it from its beginning, and takes nothing more in. A close with bytes
@@ -80,7 +84,9 @@ async def let_rest_pass(request: BaseRequest, most_bytes: int) -> None:
                 await asyncio.sleep(LINGER_SECONDS)
 
 
-def _encoding(request: BaseRequest) -> str:
+def _encoding(request: ClientRequest) -> str:
+    if b"content-encoding" not in request.field_names:
+        return "identity"
     values = request.headers.getall("Content-Encoding", ())
     encoding = ",".join(values).strip().lower() or "identity"
     if encoding not in ("identity", *_DECODERS):
@@ -103,7 +109,7 @@ def _too_large(limit_bytes: int) -> RequestTooLarge:
     return RequestTooLarge(f"The body is larger than {limit_bytes} bytes, decoded; that is the limit here.")
 
 
-def _all_here(request: BaseRequest) -> bytes:
+def _all_here(request: ClientRequest) -> bytes:
     try:
         return request.content.read_nowait()
     except RequestPayloadError:
@@ -118,7 +124,7 @@ async def _pieces_of(body: bytes) -> AsyncIterator[bytes]:
     yield body
 
 
-async def _pieces(request: BaseRequest, limit_bytes: int, seconds: float) -> AsyncIterator[bytes]:
+async def _pieces(request: ClientRequest, limit_bytes: int, seconds: float) -> AsyncIterator[bytes]:
     """The body as sent, while it comes fast enough."""
     deadline = asyncio.get_running_loop().time() + seconds
     received = 0
@@ -136,7 +142,7 @@ async def _pieces(request: BaseRequest, limit_bytes: int, seconds: float) -> Asy
 
 
 @contextmanager
-def _sipping(request: BaseRequest) -> Iterator[None]:
+def _sipping(request: ClientRequest) -> Iterator[None]:
     """Take little in at a time, so that little is read in vain when the limit is passed."""
     content = request.content
     high_water, content._high_water = content._high_water, SIP_BYTES
@@ -145,7 +151,7 @@ def _sipping(request: BaseRequest) -> Iterator[None]:
     content._high_water = high_water
 
 
-async def _next_piece(request: BaseRequest, deadline: float) -> bytes:
+async def _next_piece(request: ClientRequest, deadline: float) -> bytes:
     try:
         async with asyncio.timeout_at(deadline):
             return await request.content.readany()

@@ -12,6 +12,7 @@ from typing import Final, cast
 from aiohttp import HttpVersion11
 from aiohttp.web import BaseRequest, StreamResponse
 
+from gateway.client_request import ClientRequest
 from gateway.dialects.core import Dialect
 from gateway.dialects.openai import OPENAI
 from gateway.errors import GatewayError, Headers
@@ -66,7 +67,7 @@ class ClientAnswer:
         "started",
     )
 
-    def __init__(self, request: BaseRequest, *, keep_alive: bool) -> None:
+    def __init__(self, request: ClientRequest, *, keep_alive: bool) -> None:
         self._request = request
         self._protocol = request.protocol
         self._http_1_1 = request.version >= HttpVersion11
@@ -131,7 +132,7 @@ class ClientAnswer:
         if self._chunked:
             framed = b"%x\r\n%b\r\n" % (len(payload), payload) if payload else b""
             payload = framed + _LAST_CHUNK if last else framed
-        transport = self._request.transport
+        transport = self._protocol.transport
         if transport is not None:
             transport.write(self._pending_head + payload if self._pending_head else payload)
         self._pending_head = b""
@@ -161,7 +162,7 @@ class ClientAnswer:
     def abort(self) -> None:
         """Reset the connection, so that nobody takes what was sent for a complete answer."""
         self.keep_alive = False
-        transport = self._request.transport
+        transport = self._protocol.transport
         if transport is None:
             return
         with contextlib.suppress(OSError):
@@ -171,7 +172,7 @@ class ClientAnswer:
     @property
     def stalled(self) -> bool:
         """Whether the client reads more slowly than the worker writes: its transport is over its high-water mark."""
-        return self._request.protocol.writing_paused
+        return self._protocol.writing_paused
 
     async def drained(self, seconds: float) -> None:
         """Until the client has caught up; TimeoutError when it does not in `seconds`."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from aiohttp.http import RawRequestMessage, StreamWriter
+from aiohttp.http import RawRequestMessage
 from aiohttp.streams import StreamReader
-from aiohttp.web import BaseRequest, RequestHandler, StreamResponse
+from aiohttp.web import RequestHandler, StreamResponse
 from aiohttp.web_protocol import ERROR
 
 from gateway.client_answer import Sent
+from gateway.client_request import ClientRequest
 
 if TYPE_CHECKING:
     from aiohttp.web_protocol import _ErrInfo
@@ -80,15 +81,15 @@ class RequestLoop(RequestHandler):
             self.close()
         return not reset and self._keepalive and not self._close and not self._force_close
 
-    def _request_of(self, message: RawRequestMessage, payload: StreamReader) -> BaseRequest:
+    def _request_of(self, message: RawRequestMessage, payload: StreamReader) -> ClientRequest:
         manager, loop = self._manager, self._loop
         if manager is None:
             raise ConnectionResetError
         manager.requests_count += 1
         task = self._task_handler or cast("asyncio.Task[None]", asyncio.current_task(loop))
-        return BaseRequest(message, payload, self, StreamWriter(self, loop), task, loop)
+        return ClientRequest(message, payload, self, task, loop)
 
-    async def _answer(self, request: BaseRequest) -> tuple[StreamResponse, bool]:
+    async def _answer(self, request: ClientRequest) -> tuple[StreamResponse, bool]:
         """Run the handler; what it returns is mostly sent already."""
         handler = self._request_handler
         if handler is None:

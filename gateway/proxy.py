@@ -12,13 +12,13 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Protocol
 
 import msgspec
-from aiohttp.web import BaseRequest
 
 from gateway.accounting import Accounts, Bill
 from gateway.attempts import Attempts, Job
 from gateway.batches import most_tokens, other_prompts
 from gateway.bodies import BODY_SECONDS, check_declared, read_body
 from gateway.client_answer import ClientAnswer
+from gateway.client_request import ClientRequest
 from gateway.errors import ContextLengthExceeded, IsolationUnavailable, ModelNotFound
 from gateway.fleet import Fleet
 from gateway.heartbeats import Heartbeats
@@ -78,7 +78,7 @@ class Proxy:
         self._bodies = ReadBodies()
         self._ids = map(f"{os.urandom(6).hex()}-{{:x}}".format, itertools.count(1))
 
-    async def handle(self, request: BaseRequest, endpoint: Endpoint, answer: ClientAnswer) -> None:
+    async def handle(self, request: ClientRequest, endpoint: Endpoint, answer: ClientAnswer) -> None:
         """Answer one request; raises `GatewayError` when its caller is still to be told what is wrong."""
         with self._accounts.open(next(self._ids)) as bill:
             shown_id = bill.shown_id = request_id_of(request) or bill.request_id
@@ -113,12 +113,15 @@ class Proxy:
         """Other bounds for requests that come from now on."""
         self._body_limit_bytes, self._heartbeat_seconds = body_limit_bytes, heartbeat_seconds
 
-    def identify(self, request: BaseRequest) -> Tenant:
+    def identify(self, request: ClientRequest) -> Tenant:
         """Whose request it is; raises `InvalidApiKey`."""
-        headers = request.headers
-        return self._tenants.identify(headers.get("authorization"), headers.get("x-api-key"))
+        headers, names = request.headers, request.field_names
+        return self._tenants.identify(
+            headers["authorization"] if b"authorization" in names else None,
+            headers["x-api-key"] if b"x-api-key" in names else None,
+        )
 
-    async def _read(self, request: BaseRequest) -> bytes:
+    async def _read(self, request: ClientRequest) -> bytes:
         """The decoded body. A client that waits for a go-ahead gets it here: its key is good, its body no larger than
         it may be."""
         if expects_continue(request) and request.transport is not None:
@@ -137,7 +140,7 @@ class Proxy:
         self._accounts.rewritten(tenant.name, {each.rule for each in applied})
         return call
 
-    async def _prepare(self, request: BaseRequest, tenant: Tenant, call: Call, bill: Bill, shown_id: str) -> Job:
+    async def _prepare(self, request: ClientRequest, tenant: Tenant, call: Call, bill: Bill, shown_id: str) -> Job:
         tenant.check_partition(call.partition)
         salt = tenant.salt(call.model, client_salt=call.cache_salt, user=call.user)
         self._check_salted(call, salt)

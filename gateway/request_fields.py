@@ -6,8 +6,8 @@ import re
 from typing import Final
 
 from aiohttp import HttpVersion11
-from aiohttp.web import BaseRequest
 
+from gateway.client_request import ClientRequest
 from gateway.errors import InvalidRequest
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
@@ -23,12 +23,11 @@ _ONCE: Final = frozenset((
 """Fields that mean something here; of two, others on the way might go by the other one."""
 
 
-def refuse_doubtful(request: BaseRequest) -> None:
+def refuse_doubtful(request: ClientRequest) -> None:
     """Raise `InvalidRequest` for a head that two readers could take for two different things."""
-    names = b"\n".join([name for name, _ in request.raw_headers]).lower()
-    if b"_" in names:
+    told = request.field_names
+    if request.underscored:
         raise InvalidRequest("A header field's name has `_` in it, which some take for `-`: leave it out.")
-    told = names.split(b"\n")
     if len(set(told)) != len(told):
         for name in sorted(_ONCE):
             if told.count(name) > 1:
@@ -37,34 +36,34 @@ def refuse_doubtful(request: BaseRequest) -> None:
         _check_chunked(request)
 
 
-def _check_chunked(request: BaseRequest) -> None:
+def _check_chunked(request: ClientRequest) -> None:
     if request.version < HttpVersion11 or request.headers["transfer-encoding"].strip().lower() != "chunked":
         raise InvalidRequest("`transfer-encoding` must be chunked, and HTTP/1.1 spoken.", param="transfer-encoding")
 
 
-def switches_protocol(request: BaseRequest) -> bool:
+def switches_protocol(request: ClientRequest) -> bool:
     """Whether another protocol is asked for, which is not spoken here: what follows may be meant in it."""
-    return "upgrade" in request.headers or request.method == "CONNECT"
+    return b"upgrade" in request.field_names or request.method == "CONNECT"
 
 
-def request_id_of(request: BaseRequest) -> str | None:
+def request_id_of(request: ClientRequest) -> str | None:
     """The caller's own request id, if it is fit to be echoed."""
-    given = request.headers.get("x-request-id")
+    given = request.headers["x-request-id"] if b"x-request-id" in request.field_names else None
     return given if given is not None and _REQUEST_ID.fullmatch(given) else None
 
 
-def session_of(request: BaseRequest) -> str | None:
+def session_of(request: ClientRequest) -> str | None:
     """`x-session-id`, which asks for the placement of an earlier request of the same session."""
-    given = request.headers.get("x-session-id")
+    given = request.headers["x-session-id"] if b"x-session-id" in request.field_names else None
     if given and not _SESSION.fullmatch(given):
         raise InvalidRequest("`x-session-id` must be 1 to 256 visible ASCII characters.", param="x-session-id")
     return given or None
 
 
-def forwarded_lines(request: BaseRequest, request_id: str) -> bytes:
+def forwarded_lines(request: ClientRequest, request_id: str) -> bytes:
     """The header lines a worker gets: the request's id and its trace, nothing else."""
     lines = f"x-request-id: {request_id}\r\n"
-    parent = request.headers.get("traceparent")
+    parent = request.headers["traceparent"] if b"traceparent" in request.field_names else None
     if parent is not None and _TRACE_PARENT.fullmatch(parent):
         lines += f"traceparent: {parent}\r\n"
         state = request.headers.get("tracestate")
@@ -73,12 +72,13 @@ def forwarded_lines(request: BaseRequest, request_id: str) -> bytes:
     return lines.encode("ascii")
 
 
-def wants_debug(request: BaseRequest) -> bool:
+def wants_debug(request: ClientRequest) -> bool:
     """Whether the caller asks which worker answered and why."""
-    return request.headers.get("x-homing-debug") == "1"
+    return b"x-homing-debug" in request.field_names and request.headers["x-homing-debug"] == "1"
 
 
-def expects_continue(request: BaseRequest) -> bool:
+def expects_continue(request: ClientRequest) -> bool:
     """Whether the client waits for a go-ahead before it sends its body."""
-    asked = request.headers.get("expect")
-    return asked is not None and asked.lower() == "100-continue" and request.version >= HttpVersion11
+    if b"expect" not in request.field_names or request.version < HttpVersion11:
+        return False
+    return request.headers["expect"].lower() == "100-continue"

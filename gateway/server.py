@@ -13,10 +13,11 @@ from urllib.parse import unquote
 
 import msgspec
 from aiohttp import HttpVersion10, HttpVersion11
-from aiohttp.web import BaseRequest, StreamResponse
+from aiohttp.web import StreamResponse
 
 from gateway.bodies import let_rest_pass
 from gateway.client_answer import ClientAnswer
+from gateway.client_request import ClientRequest
 from gateway.connections import Bounds, Connections
 from gateway.descriptors import room_for_clients
 from gateway.dialects.core import Dialect
@@ -39,7 +40,7 @@ LAST_WORDS_SECONDS: Final = 2.0
 
 _JSON: Final = b"content-type: application/json\r\n"
 
-Handle = Callable[[BaseRequest, ClientAnswer], Awaitable[None]]
+Handle = Callable[[ClientRequest, ClientAnswer], Awaitable[None]]
 
 log: Final = logging.getLogger("homing.server")
 
@@ -129,7 +130,7 @@ class DataServer:
             return False
         return True
 
-    async def _answer(self, request: BaseRequest) -> StreamResponse:
+    async def _answer(self, request: ClientRequest) -> StreamResponse:
         answer = ClientAnswer(request, keep_alive=not self._draining)
         self._open += 1
         self._all_done.clear()
@@ -154,7 +155,7 @@ class DataServer:
                 return False
         return True
 
-    async def _dispatch(self, request: BaseRequest, answer: ClientAnswer) -> None:
+    async def _dispatch(self, request: ClientRequest, answer: ClientAnswer) -> None:
         """Run the route; whatever it raises becomes an answer, once."""
         try:
             await self._route(request, answer)(request, answer)
@@ -175,7 +176,7 @@ class DataServer:
         else:
             answer.error(error)
 
-    def _route(self, request: BaseRequest, answer: ClientAnswer) -> Handle:
+    def _route(self, request: ClientRequest, answer: ClientAnswer) -> Handle:
         # The raw target, not a parsed one: no dot segment, escape or absolute form can mean one of these paths.
         path = request.raw_path.partition("?")[0]
         found = self._routes.get(path) or (Route("GET", self._model) if path.startswith(f"{MODELS_PATH}/") else None)
@@ -193,15 +194,15 @@ class DataServer:
             raise MethodNotAllowed(f"Use {found.method} here.", headers=(("allow", found.method),))
         return found.handle
 
-    def _ask(self, endpoint: Endpoint, request: BaseRequest, answer: ClientAnswer) -> Awaitable[None]:
+    def _ask(self, endpoint: Endpoint, request: ClientRequest, answer: ClientAnswer) -> Awaitable[None]:
         return self._proxy.handle(request, endpoint, answer)
 
-    async def _models(self, request: BaseRequest, answer: ClientAnswer) -> None:
+    async def _models(self, request: ClientRequest, answer: ClientAnswer) -> None:
         _name(request, answer)
         cards = list(self._cards(request).values())
         answer.whole(200, _JSON, msgspec.json.encode({"object": "list", "data": cards}))
 
-    async def _model(self, request: BaseRequest, answer: ClientAnswer) -> None:
+    async def _model(self, request: ClientRequest, answer: ClientAnswer) -> None:
         """One card; the name may hold slashes, escaped or not."""
         _name(request, answer)
         name = unquote(request.raw_path.partition("?")[0].removeprefix(f"{MODELS_PATH}/"))
@@ -210,13 +211,13 @@ class DataServer:
             raise ModelNotFound("The model does not exist, or this key may not use it.", param="model")
         answer.whole(200, _JSON, msgspec.json.encode(card))
 
-    def _cards(self, request: BaseRequest) -> dict[str, dict[str, Any]]:
+    def _cards(self, request: ClientRequest) -> dict[str, dict[str, Any]]:
         """What this caller may ask for, by name."""
         tenant = self._proxy.identify(request)
         return {card.id: card.public() for card in self._fleet.models() if tenant.may_use(card.id)}
 
 
-def _name(request: BaseRequest, answer: ClientAnswer) -> None:
+def _name(request: ClientRequest, answer: ClientAnswer) -> None:
     """Give a request that has no bill an id, its caller's own or one of ours."""
     if not answer.request_id:
         answer.request_id = request_id_of(request) or os.urandom(8).hex()
