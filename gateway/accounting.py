@@ -132,11 +132,9 @@ class Bill:
     # In the order of a request's life
 
     def stage(self, name: str) -> None:
-        """The stage `name` ends here; what the gateway took for it is counted."""
-        accounts = self._accounts
-        now = accounts.clock()
-        self.spans[name] = seconds = now - self.marked_at
-        accounts.books.stages[name].observe(seconds)
+        """The stage `name` ends here; what the gateway took for it is counted with the bill."""
+        now = self._accounts.clock()
+        self.spans[name] = now - self.marked_at
         self.marked_at = now
 
     def resume(self) -> None:
@@ -213,6 +211,9 @@ class Bill:
         else:
             book = accounts.books.of(self.tenant_name, self.model)
         self._tell_router(book, now)
+        stages = accounts.books.stages
+        for name, seconds in self.spans.items():
+            stages[name].observe(seconds)
         book.requests[self.status].inc()
         book.duration.observe(now - self.opened_at)
         if self.finished_well:
