@@ -53,15 +53,11 @@ class _Key:
 
     __slots__ = ("name",)
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, _kind: type, name: str) -> None:
         self.name = name
 
 
-def _make_key(_kind: type, name: Any) -> _Key:
-    return _Key(name)
-
-
-_BODY: Final = msgspec.json.Decoder(dict[_Key, Any], dec_hook=_make_key)
+_BODY: Final = msgspec.json.Decoder(dict[_Key, Any], dec_hook=_Key)
 _PARSED_FIRST_BYTES: Final = 256 * 1024
 """Up to here a body is parsed before its structure is counted, since parsing it, whatever it is, takes less."""
 

@@ -139,25 +139,28 @@ _RAW: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encode: Final = msgspec.json.Encoder().encode
 _NULL: Final = msgspec.Raw(b"null")
 _USAGE_ASKED: Final = {"include_usage": True}
+_SELDOM: Final = frozenset(("stream_options", "cache_salt", "prompt_cache_key", "session_id", "vllm_xargs"))
+"""Fields that most bodies have none of: one look is enough for all."""
 
 
 def parse_call(endpoint: Endpoint, body: bytes) -> Call:
     """Read `body`; raises `InvalidRequest` (400), with the field at fault as `param`, for anything that cannot be."""
     fields = read_fields(body)
     asked = _READERS[endpoint](fields)
-    stream_options = optional(fields, "stream_options", dict) or {}
+    plain = _SELDOM.isdisjoint(fields)
+    stream_options = {} if plain else optional(fields, "stream_options", dict) or {}
     return Call(
         endpoint=endpoint,
         model=required_text(fields, "model", "name the model to ask"),
         source=asked.source,
         batch=asked.batch,
         stream=(optional(fields, "stream", bool) or False) and endpoint in OUTPUT_FIELDS,
-        include_usage=optional(stream_options, "include_usage", bool) or False,
+        include_usage=bool(stream_options) and (optional(stream_options, "include_usage", bool) or False),
         max_tokens=asked.max_tokens,
-        cache_salt=optional(fields, "cache_salt", str),
+        cache_salt=None if plain else optional(fields, "cache_salt", str),
         user=asked.user,
-        session=hint(fields, "prompt_cache_key") or hint(fields, "session_id"),
-        partition=optional(optional(fields, "vllm_xargs", dict) or {}, PARTITION, str),
+        session=None if plain else hint(fields, "prompt_cache_key") or hint(fields, "session_id"),
+        partition=None if plain else optional(optional(fields, "vllm_xargs", dict) or {}, PARTITION, str),
         body=body,
         names=fields.keys(),
     )

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from gateway.body_fields import Asked, Fields, check_messages, objects, optional, text_or_tokens
 from router.core import PromptSource
+
+_SELDOM: Final = frozenset(("tools", "add_generation_prompt", "chat_template_kwargs", "documents"))
+"""What reaches a template beside the messages, and most chats have none of."""
 
 
 def read_chat(fields: Fields) -> Asked:
@@ -16,6 +21,8 @@ def most_output(fields: Fields) -> int | None:
 
     A chat's 0 counts for none, as with vLLM and SGLang, which pass over it.
     """
+    if "max_completion_tokens" not in fields:
+        return optional(fields, "max_tokens", int)  # type: ignore[no-any-return]
     given = (optional(fields, "max_completion_tokens", int), optional(fields, "max_tokens", int))
     return max((bound for bound in given if bound is not None), default=None)
 
@@ -23,6 +30,8 @@ def most_output(fields: Fields) -> int | None:
 def chat_source(fields: Fields) -> PromptSource:
     """The prompt of a chat."""
     messages = check_messages(fields)
+    if _SELDOM.isdisjoint(fields):
+        return PromptSource(messages=messages)
     tools = objects(fields, "tools")
     asks = optional(fields, "add_generation_prompt", bool)
     return PromptSource(
