@@ -102,6 +102,10 @@ class Prewarmer:
         """
         if not self._settings.enabled or not job.tenant.prewarm or job.call.batch:
             return
+        kept = self.store.find(job.prompt, job.body)
+        if kept is not None and _is_of(kept, job):
+            self.store.asked_again(kept, self._clock())
+            return
         if not self.store.has_room_for(len(job.body)) or (_has_parts(job) and carries_media(job.body)):
             return
         kept = KeptPrompt(
@@ -191,6 +195,13 @@ class Prewarmer:
     def _refresh(self) -> None:
         self._tools.metrics.prewarm_kept_prompts.labels().set(len(self.store))
         self._tools.metrics.prewarm_kept_bytes.labels().set(self.store.size_bytes)
+
+
+def _is_of(kept: KeptPrompt, job: Job) -> bool:
+    """Whether what its home depends on is the same, too."""
+    tenant = job.tenant
+    same = kept.tenant == tenant.name and kept.policy == tenant.policy
+    return same and kept.session == job.session and kept.wishes == job.wishes
 
 
 def _has_parts(job: Job) -> bool:

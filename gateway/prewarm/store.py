@@ -102,6 +102,19 @@ class PromptStore:
             self._drop(next(iter(self._kept)))
         return True
 
+    def find(self, prompt: Prompt, body: bytes) -> KeptPrompt | None:
+        """What is kept of this very prompt with this very body."""
+        chain = prompt.exact_blocks
+        kept = self._kept.get(chain[-1]) if chain else None
+        return kept if kept is not None and kept.prompt is prompt and kept.body == body else None
+
+    def asked_again(self, kept: KeptPrompt, now: float) -> None:
+        """A kept prompt was answered again: it is as if it were kept anew, and costs less."""
+        kept.heat = 1.0 + kept.heat_at(now)
+        kept.at = now
+        self._kept.move_to_end(kept.prompt.exact_blocks[-1])
+        self.expire(now)
+
     def holds(self, kept: KeptPrompt) -> bool:
         """Whether this very prompt is still kept: not expired, driven out or gone on from."""
         return self._kept.get(kept.prompt.exact_blocks[-1]) is kept

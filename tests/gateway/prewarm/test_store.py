@@ -102,3 +102,33 @@ def test_whatever_comes_the_bounds_hold(asked):
     for name, blocks, at in sorted(asked, key=lambda one: one[2]):
         store.keep(build_kept((name, blocks), at=at, body=b"x" * 20))
         store.check_integrity()
+
+
+def test_a_prompt_that_is_asked_again_is_as_if_it_were_kept_anew():
+    """Found by its prompt and its body; newest, as hot and as old as one that is made and kept again."""
+    first, other = build_kept(("head", 4), at=0.0), build_kept(("other", 4), at=1.0)
+    store = fill(build_store(), [first, other])
+    assert store.find(first.prompt, first.body) is first
+    store.asked_again(first, HALF_LIFE_SECONDS)
+    anew = fill(build_store(), [build_kept(("head", 4), at=0.0), build_kept(("head", 4), at=HALF_LIFE_SECONDS)])
+    (like,) = anew
+    assert (first.at, first.heat) == (like.at, pytest.approx(like.heat))
+    assert list(store)[-1] is first
+    store.check_integrity()
+
+
+def test_another_body_or_another_prompt_is_not_found():
+    """The same chain with other words behind its last block is kept anew, and a prompt without a block never is."""
+    kept = build_kept(("head", 4))
+    store = fill(build_store(), [kept])
+    assert store.find(kept.prompt, kept.body + b" ") is None
+    assert store.find(build_kept(("head", 4)).prompt, kept.body) is None
+    assert store.find(build_kept(("short", 0)).prompt, kept.body) is None
+
+
+def test_asking_again_lets_what_is_too_old_go():
+    """As keeping does."""
+    old, young = build_kept(("old", 2), at=0.0), build_kept(("young", 2), at=9.0)
+    store = fill(build_store(most_seconds=10.0), [old, young])
+    store.asked_again(young, 11.0)
+    assert list(store) == [young]
