@@ -72,6 +72,15 @@ class RobustLine:
         """Observations that the next fit would go by."""
         return len(self._window)
 
+    @property
+    def latest(self) -> tuple[float, float]:
+        """The newest observation; there must be one."""
+        return self._window[-1]
+
+    def at(self, x: float) -> float:
+        """The line's y at `x`."""
+        return self.fixed + self.slope * x
+
     def start_again(self, fixed: float, slope: float) -> None:
         """Forget what was observed and stand at this line until the next fit."""
         self._window.clear()

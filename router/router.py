@@ -268,7 +268,7 @@ class Router:
         """Take a placement as sent; a request that is moved does not count again in popularity."""
         placement, index, seconds, decode_seconds = decision
         roster, prompt, traffic = self._members.roster, ask.prompt, self._traffic
-        state = roster.states[index]
+        state, blocks = roster.states[index], prompt.exact_blocks
         flight = InFlight(
             worker=state.name,
             tenant=ask.tenant,
@@ -283,10 +283,11 @@ class Router:
             silent=not streams,
             known=state.known,
         )
-        state.expect(ask.request_id, prompt.exact_blocks, now)
+        state.expect(ask.request_id, blocks, now)
         self._flights.enter(ask.request_id, flight, now)
+        if state.rates.start_trial():
+            traffic.utilisation.rescale(self._members.settle_rates())
         if self._tell is not None:
-            blocks = prompt.exact_blocks
             self._tell(News(NEWS_PLACED, ask.request_id, state.name, blocks, seconds, prompt.tokens, not streams))
         traffic.utilisation.add(seconds, now)
         traffic.turns[ask.policy] += 1

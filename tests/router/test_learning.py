@@ -152,9 +152,42 @@ def test_a_worker_that_a_hiccup_made_look_slow_is_asked_again() -> None:
             feed(rates.prefill, 0.02, 8000)
         settle_rates(fleet)
     assert [round(1 / rates.seconds_per_token, -2) for rates in fleet] == [8000] * 4
-    feed(fleet[3].prefill, 0.02, 2000)
+    assert fleet[3].start_trial()
+    fleet[3].prefill.observe(800, 0.02 + 800 / 8000)
     settle_rates(fleet)
-    assert round(1 / fleet[3].seconds_per_token, -2) == 2000  # it was no hiccup
+    assert [round(1 / rates.seconds_per_token, -2) for rates in fleet] == [8000] * 4
+    assert not fleet[3].start_trial()
+
+
+def test_a_worker_that_is_still_slow_is_told_by_one_request() -> None:
+    """It stands at its own rate again as soon as that was sent; each trial costs one answer, not a burst."""
+    fleet = build_rates(8000, 8000, 8000, 2000)
+    for _ in range(3):
+        for _ in range(2):
+            for rates in fleet[:3]:
+                feed(rates.prefill, 0.02, 8000)
+            settle_rates(fleet)
+        assert fleet[3].start_trial()
+        settle_rates(fleet)
+        assert [round(1 / rates.seconds_per_token, -2) for rates in fleet] == [8000, 8000, 8000, 2000]
+        assert not fleet[3].start_trial()
+        fleet[3].prefill.observe(800, 0.02 + 800 / 2000)
+        settle_rates(fleet)
+        assert round(1 / fleet[3].seconds_per_token, -2) == 2000
+
+
+def test_a_worker_known_to_be_slow_says_nothing_of_the_others() -> None:
+    """Of two, the middle of both would be believed of a third that has told nothing."""
+    fleet = build_rates(8000, 8000, 8000, 2000)
+    for _ in range(2):
+        for rates in fleet[:3]:
+            feed(rates.prefill, 0.02, 8000)
+        settle_rates(fleet)
+    fleet[3].start_trial()
+    for _ in range(4):
+        feed(fleet[0].prefill, 0.02, 8000)
+        settle_rates(fleet)
+    assert [round(1 / rates.seconds_per_token, -2) for rates in fleet[:3]] == [8000] * 3
 
 
 def test_a_slow_worker_that_is_heard_of_keeps_its_own_rate() -> None:
