@@ -60,14 +60,14 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_head_bytes", "_idle_seconds", "_interim_heads", "_loop", "_on_lost", "_paused", "_pending",
         "_pending_bytes", "_sink", "_transport", "_waiter", "answered", "busy", "closed", "complete", "deadline",
-        "fault", "framing", "head", "last_byte_at", "streams", "target",
+        "fault", "framing", "head", "last_byte_at", "sent_at", "streams", "target",
     )  # fmt: skip
 
     def __init__(self, target: Target, on_lost: Callable[[Connection], None]) -> None:
         self.target = target
         self.closed = False
         self.busy = False
-        self.last_byte_at = 0.0
+        self.last_byte_at = self.sent_at = 0.0
         self.streams = True
         """Whether a first byte is expected before the answer is complete."""
         self._loop = asyncio.get_running_loop()
@@ -98,8 +98,8 @@ class Connection(asyncio.Protocol):
         self._reset()
         self.busy = True
         self._idle_seconds = idle_seconds
-        self.last_byte_at = self._loop.time()
-        self.deadline = self.last_byte_at + first_byte_seconds
+        self.last_byte_at = self.sent_at = self._loop.time()
+        self.deadline = self.sent_at + first_byte_seconds
         if self._transport is None or self.ended:
             self.fail(Cause.BROKE, "the connection was closed")
         else:
@@ -109,8 +109,10 @@ class Connection(asyncio.Protocol):
         """Until the head and the first payload byte, or the end of the body, are here; raises `UpstreamFault`."""
         while self.fault is None and not self._pending and not self.complete:
             await self.wait()
-        if self.fault is not None and not self._pending:
-            raise self.fault
+        fault = self.fault
+        if fault is not None and not self._pending:
+            # Not the kept one: its traceback would hold this connection, and wait for the collector of cycles.
+            raise UpstreamFault(fault.cause, str(fault), answered=fault.answered)
 
     @property
     def answered_head(self) -> ResponseHead:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.allocator import keep_large_blocks_apart
 from gateway.app import CannotListen, Gateway
 from gateway.cli import CONFIG_VARIABLE, MISUSE, CommandError
 from gateway.config import Config, ConfigError, Secrets, check_config, config_for_workers, load_config, load_secrets
@@ -63,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     secrets = load_secrets(config, os.environ)
     handler = set_up(config.log, sys.stderr)
     raise_limit()
+    keep_large_blocks_apart()
     usual = gc.get_threshold()
     gc.set_threshold(*COLLECTIONS)
     try:

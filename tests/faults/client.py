@@ -138,9 +138,18 @@ class Client:
             writer.close()
         self._idle.clear()
 
+    def _kept(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        """A kept connection that is not known to be closed: uvloop raises RuntimeError on a write to one."""
+        while self._idle:
+            reader, writer = self._idle.pop()
+            if not writer.transport.is_closing():
+                return reader, writer
+            self.stale += 1
+        return None
+
     async def _exchange(self, answer: Answer, sent: bytes, on_bytes: Callable[[Answer], None] | None) -> None:
         while True:
-            kept = self._idle.pop() if self._idle else None
+            kept = self._kept()
             reader, writer = kept or await self.open()
             try:
                 writer.write(sent)
