@@ -13,7 +13,7 @@ from gateway.fleet_changes import ChangeKind as ChangeKind
 from gateway.fleet_changes import Listener
 from gateway.fleet_changes import UnknownWorker as UnknownWorker
 from gateway.lease import Lease as Lease
-from gateway.model_cards import ModelCard, merge_cards
+from gateway.model_cards import KnownModel, ModelCard, known_models, merge_cards
 from gateway.pictures import Pictures
 from gateway.recovery import Recovery
 from gateway.worker_state import ANY_MODEL, Backend, Facts, Outcome, ProbeResult, ServingFacts, State, Worker
@@ -36,7 +36,7 @@ class Fleet:
         self._measured: dict[str, ServingFacts] = {}
         self._workers: dict[str, Worker] = {}
         self._listeners: list[Listener] = []
-        self._cards: dict[str, ModelCard] | None = None
+        self._known: dict[str, KnownModel] | None = None
 
     # Membership
 
@@ -220,7 +220,7 @@ class Fleet:
         """
         if model in self._facts and model != ANY_MODEL:
             return True
-        return model in self._known_cards() or (ANY_MODEL in self._facts and self._lists_missing())
+        return model in self._known_models() or (ANY_MODEL in self._facts and self._lists_missing())
 
     def _lists_missing(self) -> bool:
         return any(worker.cards is None and ANY_MODEL in worker.backend.models for worker in self._workers.values())
@@ -232,17 +232,16 @@ class Fleet:
 
     def base_model(self, model: str) -> str:
         """The model an adapter belongs to, or the model itself."""
-        card = self._known_cards().get(model)
-        return card.parent or card.id if card is not None else model
+        known = (self._known or self._known_models()).get(model)
+        return model if known is None else known.base
 
     def context_tokens(self, model: str) -> int | None:
         """The longest prompt plus answer that every worker of a model takes; None where nobody says.
 
         An adapter that gives no length of its own has its base's.
         """
-        cards = self._known_cards()
-        known = (card for name in (model, self.base_model(model)) if (card := cards.get(name)))
-        return next((card.max_model_len for card in known if card.max_model_len is not None), None)
+        known = (self._known or self._known_models()).get(model)
+        return None if known is None else known.context_tokens
 
     def check_integrity(self) -> None:
         """Raise AssertionError, naming the worker, when a count or a picture disagrees with the record."""
@@ -254,18 +253,18 @@ class Fleet:
     def _configured(self, base: str) -> ServingFacts:
         return self._facts.get(base) or self._facts.get(ANY_MODEL) or ServingFacts()
 
-    def _known_cards(self) -> dict[str, ModelCard]:
-        """The merged cards by model or adapter; kept until some worker's list changes."""
-        if self._cards is None:
-            self._cards = {card.id: card for card in self.models()}
-        return self._cards
+    def _known_models(self) -> dict[str, KnownModel]:
+        """What the merged cards say, by model or adapter; kept until some worker's list changes."""
+        if self._known is None:
+            self._known = known_models(self.models())
+        return self._known
 
     def _serving(self, model: str) -> Iterable[Worker]:
         return (worker for worker in self._workers.values() if worker.serves(model))
 
     def _take_cards(self, worker: Worker, cards: tuple[ModelCard, ...]) -> None:
         before = {card.id for card in worker.cards or ()}
-        worker.cards, self._cards = cards, None
+        worker.cards, self._known = cards, None
         if before != {card.id for card in cards}:
             self._tell(ChangeKind.MODELS, worker)
 
@@ -287,6 +286,6 @@ class Fleet:
 
     def _tell(self, kind: ChangeKind, worker: Worker, reason: str = "") -> None:
         worker.changed()
-        self._cards = None
+        self._known = None
         for listener in tuple(self._listeners):
             listener(Change(kind, worker, reason))

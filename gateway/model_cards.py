@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -87,6 +87,25 @@ def merge_cards(lists: Iterable[Sequence[ModelCard]]) -> tuple[ModelCard, ...]:
         known = merged.get(card.id)
         merged[card.id] = card if known is None else _narrowed(known, card)
     return tuple(merged.values())
+
+
+class KnownModel(NamedTuple):
+    """A model or adapter by its merged card: whose it is, and the longest prompt plus answer, the base's if none is
+    its own."""
+
+    base: str
+    context_tokens: int | None
+
+
+def known_models(cards: Sequence[ModelCard]) -> dict[str, KnownModel]:
+    """What merged cards say of each model and adapter."""
+    lengths = {card.id: card.max_model_len for card in cards}
+    return {card.id: _known(card, lengths) for card in cards}
+
+
+def _known(card: ModelCard, lengths: Mapping[str, int | None]) -> KnownModel:
+    base, own = card.parent or card.id, card.max_model_len
+    return KnownModel(base, lengths.get(base) if own is None else own)
 
 
 def _narrowed(known: ModelCard, other: ModelCard) -> ModelCard:
