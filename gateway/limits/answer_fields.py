@@ -37,10 +37,10 @@ def _fields(account: Account, now: float, template: str, spell: Callable[[float]
         return b""
     values: tuple[int | bytes, ...] = ()
     if requests is not None:
-        left = requests.now_at(now)
+        left = requests.level if requests.at >= now else requests.now_at(now)
         values = (int(left * shares) if left > 0 else 0, spell((requests.capacity - left) / requests.per_second))
     if tokens is not None:
-        left = tokens.now_at(now)
+        left = tokens.level if tokens.at >= now else tokens.now_at(now)
         values += (int(left * shares) if left > 0 else 0, spell((tokens.capacity - left) / tokens.per_second))
     return _lines(template, account.terms.requests, account.terms.tokens) % values
 

@@ -37,6 +37,7 @@ class LimitedGrant:
     __slots__ = (
         "_account",
         "_answers",
+        "_at",
         "_bill",
         "_call",
         "_limits",
@@ -56,12 +57,14 @@ class LimitedGrant:
         self._prompt_tokens = 0
         self._answers = 1
         self._via = ""
+        self._at = 0.0
+        """When something was taken."""
 
     @property
     def fields(self) -> bytes:
         """What is left of the limits at this moment."""
         spell = anthropic_fields if self._call.endpoint in _ANTHROPIC else openai_fields
-        return spell(self._account, self._limits.clock())
+        return spell(self._account, self._at or self._limits.clock())
 
     async def __aenter__(self) -> Grant:
         """Refuse early what cannot pass, before anything is spent on its prompt."""
@@ -80,9 +83,11 @@ class LimitedGrant:
     async def reserve(self, prompt_tokens: int, most_output_tokens: int | None) -> None:
         """Take a slot, a request and tokens, all or nothing."""
         limits, account = self._limits, self._account
-        others = other_prompts(self._call)
-        self._prompt_tokens = prompt_tokens + sum(map(about_tokens, others))
-        self._answers = (1 + len(others)) * answers_to_each(self._call)
+        self._prompt_tokens, self._answers = prompt_tokens, answers_to_each(self._call)
+        if self._call.batch:
+            others = other_prompts(self._call)
+            self._prompt_tokens += sum(map(about_tokens, others))
+            self._answers *= 1 + len(others)
         self._reserved = self._cost(most_output_tokens)
         refusal = self._take_alone() if limits.shared is None else await self._take_shared(limits.shared)
         if refusal is None:
@@ -123,7 +128,7 @@ class LimitedGrant:
         now = self._limits.clock()
         refusal = self._account.allowance.take(self._reserved, now)
         if refusal is None:
-            self._via = "local"
+            self._via, self._at = "local", now
         return refusal
 
     async def _take_shared(self, shared: SharedCounts) -> Refusal | None:
