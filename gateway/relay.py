@@ -26,9 +26,6 @@ from gateway.response_head import ResponseHead
 from gateway.sse import EventTooLong
 from gateway.upstream_connection import Cause, Connection, UpstreamFault
 
-PASSED_ON: Final = frozenset((b"content-type", b"content-encoding", b"retry-after", b"retry-after-ms"))
-"""Header fields of a worker's answer that reach the client; everything else is the worker's own business."""
-
 _EMPTY, _REFUSED, _FAULT, _BAD_GATEWAY = 204, 400, 500, 502
 _NO_ENDPOINT: Final = frozenset((404, 405, 501))
 AFTER_END_SECONDS: Final = 0.25
@@ -58,7 +55,7 @@ async def relay(
     nothing for `stalled_seconds` is given up.
     """
     head = connection.answered_head
-    kind_of_content = (head.field(b"content-type") or b"").lower()
+    kind_of_content = head.content_type
     streams = head.status == 200 and kind_of_content.startswith(b"text/event-stream")
     readable = streams or b"json" in kind_of_content or not kind_of_content
     if head.status < _REFUSED and (head.status >= _EMPTY or not readable):
@@ -103,7 +100,7 @@ class EventPassage:
         self._events = 0
         self._last_call: asyncio.TimerHandle | None = None
         head = connection.answered_head
-        answer.begin(head.status, passed_on(head) + UNBUFFERED, None)
+        answer.begin(head.status, head.passed_on + UNBUFFERED, None)
 
     def feed(self, payload: bytes) -> None:
         """Scan, pass on what is whole, and take note of tokens and usage."""
@@ -184,7 +181,7 @@ class PlainPassage:
             if connection.complete and not payload:
                 raise _no_answer(connection)
             self._begun = True
-            answer.begin(self._head.status, passed_on(self._head), self._length(payload))
+            answer.begin(self._head.status, self._head.passed_on, self._length(payload))
         self._keep(payload)
         if connection.complete:
             self._end(payload)
@@ -251,7 +248,7 @@ class RefusalPassage(PlainPassage):
         elif (told := answer.dialect.rephrased(status, body, answer.request_id)) is not None:
             answer.whole(told[0], b"content-type: application/json\r\n" + retry_lines(self._head), told[1])
         else:
-            answer.whole(status, passed_on(self._head), body)
+            answer.whole(status, self._head.passed_on, body)
 
 
 def _in_words(status: int, body: bytes) -> GatewayError:
@@ -285,11 +282,6 @@ def gateway_error(fault: UpstreamFault) -> GatewayError:
     if fault.cause is Cause.REFUSED:
         return UpstreamFailed("The model server cannot be reached.")
     return UpstreamFailed("The model server broke off before the answer was complete.")
-
-
-def passed_on(head: ResponseHead) -> bytes:
-    """The lines of the worker's head that the client gets."""
-    return b"".join([name + b": " + value + b"\r\n" for name, value in head.fields if name in PASSED_ON])
 
 
 def _is_json(body: bytes) -> bool:

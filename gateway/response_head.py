@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Final
 
 from gateway.body_framing import ChunkedFraming, Framing, LengthFraming, UntilCloseFraming
 
@@ -20,13 +21,20 @@ _FIELD: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\t -~\x80-\
 _LENGTH: Final = re.compile(rb"[0-9]{1,15}")
 _BODILESS: Final = frozenset((204, 304))
 
+PASSED_ON: Final = frozenset((b"content-type", b"content-encoding", b"retry-after", b"retry-after-ms"))
+"""Header fields of a worker's answer that reach the client."""
+
 
 class MalformedAnswer(Exception):
     """The worker's bytes are not one well-formed answer; the message says what is wrong and quotes nothing."""
 
 
-class ResponseHead(NamedTuple):
-    """Status, header fields (names in lower case, in order), and whether the connection may serve again after it."""
+@dataclass(frozen=True)
+class ResponseHead:
+    """Status, header fields (names in lower case, in order), and whether the connection may serve again after it.
+
+    What is made of it is kept with it: the heads of a worker's answers are mostly one that is remembered.
+    """
 
     status: int
     fields: tuple[tuple[bytes, bytes], ...]
@@ -35,6 +43,26 @@ class ResponseHead(NamedTuple):
     def field(self, name: bytes) -> bytes | None:
         """The first value of a field, or None."""
         return next((value for key, value in self.fields if key == name), None)
+
+    @cached_property
+    def content_type(self) -> bytes:
+        """In lower case; empty where there is none."""
+        return (self.field(b"content-type") or b"").lower()
+
+    @cached_property
+    def length(self) -> int | None:
+        """Of the body, None where another end is told; raises `MalformedAnswer` as `framing_of` does."""
+        return _length_of(self)
+
+    @cached_property
+    def chunked(self) -> bool:
+        """Whether it has a transfer coding, which `length` holds to be chunked."""
+        return self.field(b"transfer-encoding") is not None
+
+    @cached_property
+    def passed_on(self) -> bytes:
+        """The lines that reach the client; everything else is the worker's own business."""
+        return b"".join([name + b": " + value + b"\r\n" for name, value in self.fields if name in PASSED_ON])
 
 
 def parse_head(head: bytes) -> ResponseHead:
@@ -58,6 +86,13 @@ _known_head: Final = lru_cache(_KEPT_HEADS)(_parsed)
 
 def framing_of(head: ResponseHead) -> Framing:
     """How the body ends; raises `MalformedAnswer` unless exactly one way is named (or none: at the close)."""
+    length = head.length
+    if length is not None:
+        return LengthFraming(length)
+    return ChunkedFraming() if head.chunked else UntilCloseFraming()
+
+
+def _length_of(head: ResponseHead) -> int | None:
     codings = [value.lower() for name, value in head.fields if name == b"transfer-encoding"]
     lengths = {value for name, value in head.fields if name == b"content-length"}
     if codings and lengths:
@@ -67,10 +102,8 @@ def framing_of(head: ResponseHead) -> Framing:
     if len(lengths) > 1 or not all(_LENGTH.fullmatch(length) for length in lengths):
         raise MalformedAnswer("its content-length is not one number")
     if head.status in _BODILESS:
-        return LengthFraming(0)
-    if codings:
-        return ChunkedFraming()
-    return LengthFraming(int(lengths.pop())) if lengths else UntilCloseFraming()
+        return 0
+    return int(lengths.pop()) if lengths else None
 
 
 def _field(line: bytes) -> tuple[bytes, bytes]:

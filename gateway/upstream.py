@@ -66,10 +66,11 @@ class Upstream:
         """
         connection = self._take_idle(target)
         if connection is not None:
-            idle_seconds = asyncio.get_running_loop().time() - connection.last_byte_at
+            idle_since = connection.last_byte_at
             try:
                 return await self._exchange(connection, head, body, streams=streams)
             except UpstreamFault as fault:
+                idle_seconds = connection.sent_at - idle_since
                 stale = fault.cause is Cause.BROKE and not fault.answered and idle_seconds >= self._stale_after_seconds
                 if not stale:
                     raise
@@ -91,11 +92,12 @@ class Upstream:
     def release(self, connection: Connection) -> None:
         """Give a connection back: kept when its exchange ended cleanly, closed at once otherwise."""
         self._busy.discard(connection)
-        target = connection.target
-        if connection.reusable and not self._closed and len(self._idle[target]) < KEEP_IDLE_PER_WORKER:
+        idle = self._idle[connection.target]
+        if connection.reusable and not self._closed and len(idle) < KEEP_IDLE_PER_WORKER:
             connection.rest()
-            self._idle[target].append(connection)
-            self._watch()
+            idle.append(connection)
+            if self._timer is None:
+                self._watch()
         else:
             connection.abort()
 
@@ -158,7 +160,8 @@ class Upstream:
             connection.abort()
             raise UpstreamFault(Cause.SHUTDOWN, "the gateway shuts down", answered=False)
         self._busy.add(connection)
-        self._watch()
+        if self._timer is None:
+            self._watch()
         connection.streams = streams
         connection.send(
             head,
