@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Final, Protocol
 
 CHUNK_LINE_LIMIT_BYTES: Final = 256
@@ -90,8 +89,13 @@ class ChunkedFraming:
 
     def feed(self, data: bytes) -> bytes:
         """Take the framing off."""
-        if not (self._remaining or self._tail or self._in_trailer) and (begin := _one_whole_chunk(data)):
-            return data[begin:-2]
+        if not (self._remaining or self._tail or self._in_trailer):
+            size = len(data)
+            line, begin = _SIZE_LINES[size] if size < _MOST_KNOWN_BYTES else _NO_LINE
+            if begin and data.startswith(line) and data[-2:] == b"\r\n":
+                return data[begin:-2]
+            if begin := _one_whole_chunk(data):
+                return data[begin:-2]
         if self._tail:
             data, self._tail = self._tail + data, b""
         payload: list[bytes] = []
@@ -160,9 +164,6 @@ class ChunkedFraming:
 
 def _one_whole_chunk(data: bytes) -> int:
     """Where the payload begins when `data` is exactly one chunk, as a worker's event mostly is; else 0."""
-    line = _size_line_of(len(data))
-    if line and data.startswith(line) and data.endswith(b"\r\n"):
-        return len(line)
     end = data.find(b"\r\n", 0, 16)
     if end < 1 or not data.endswith(b"\r\n") or not _CHUNK_SIZE.fullmatch(data, 0, end):
         return 0
@@ -170,11 +171,16 @@ def _one_whole_chunk(data: bytes) -> int:
     return end + 2 if size and len(data) == end + size + 4 else 0
 
 
-@lru_cache(2048)
-def _size_line_of(chunk_bytes: int) -> bytes:
-    """How a whole chunk of that length begins when its size is told in as few lower-case digits as can be."""
-    for digits in range(1, 9):
-        line = b"%x\r\n" % max(0, chunk_bytes - digits - 4)
-        if len(line) == digits + 2 and chunk_bytes > digits + 4:
-            return line
-    return b""
+def _size_lines(most_bytes: int) -> list[tuple[bytes, int]]:
+    """By a whole chunk's length how it begins when its size is told in as few lower-case digits as can be."""
+    lines = [_NO_LINE] * most_bytes
+    for size in range(1, most_bytes):
+        line = b"%x\r\n" % size
+        if size + len(line) + 2 < most_bytes:
+            lines[size + len(line) + 2] = line, len(line)
+    return lines
+
+
+_NO_LINE: Final = (b"", 0)
+_MOST_KNOWN_BYTES: Final = 4096
+_SIZE_LINES: Final = _size_lines(_MOST_KNOWN_BYTES)

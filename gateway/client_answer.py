@@ -116,7 +116,7 @@ class ClientAnswer:
             transport.write(self._pending_head + framed if self._pending_head else framed)
         self._pending_head = b""
         self.started = True
-        return self._protocol.writing_paused
+        return self._protocol._paused  # aiohttp's `writing_paused` without a call: this is for each event
 
     def heartbeat(self) -> None:
         """Send an event that clients pass over, and before the first one the head of a stream.

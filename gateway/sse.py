@@ -74,7 +74,16 @@ class SseScanner:
 
     def feed(self, data: bytes) -> bytes:
         """Take in the next bytes, cut anywhere; returns whole events, possibly none (`b""`)."""
-        if self.has_content and not self._held and _is_one_plain_event(data):
+        if (
+            # The common case, seen at a glance: one whole event with a choice in it and no usage beside it.
+            data.find(b"\n\n") == len(data) - 2
+            and self.has_content
+            and not self._held
+            and data[:7] == b"data: {"
+            and b'"choices":[{' in data
+            and b'"usage":{' not in data
+            and b"\r" not in data
+        ):
             self.events += 1
             return data
         buffer = self._held + data if self._held else data
@@ -154,17 +163,6 @@ def last_border(buffer: bytes, already_seen: int) -> int:
     for border in BORDER.finditer(buffer, max(already_seen - 3, 0)):
         end = border.end()
     return end
-
-
-def _is_one_plain_event(data: bytes) -> bool:
-    """The common case, seen at a glance: one whole event with a choice in it and no usage beside it."""
-    return (
-        data.find(b"\n\n") == len(data) - 2
-        and data.startswith(b"data: {")
-        and b'"choices":[{' in data
-        and b'"usage":{' not in data
-        and b"\r" not in data
-    )
 
 
 def _is_special(ready: bytes) -> bool:

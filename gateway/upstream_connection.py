@@ -16,6 +16,7 @@ Sink = Callable[[bytes], None]
 
 MOST_INTERIM_HEADS: Final = 32
 _PENDING_LIMIT_BYTES: Final = 256 * 1024
+_SINK_FAILED: Final = "what takes its answer failed"
 _SWITCHING_PROTOCOLS: Final = 101
 _FIRST_FINAL_STATUS: Final = 200
 
@@ -223,7 +224,11 @@ class Connection(asyncio.Protocol):
                 self.wake()
             elif payload:
                 self.deadline = self.last_byte_at + self._idle_seconds
-                self._deliver(payload)
+                try:
+                    self._sink(payload)
+                except Exception:
+                    self.fail(Cause.CLIENT, _SINK_FAILED)
+                    raise
         except (MalformedAnswer, MalformedBody) as error:
             self.fail(Cause.MALFORMED, str(error))
             self.abort()
@@ -247,7 +252,7 @@ class Connection(asyncio.Protocol):
             if self._sink is not None:
                 self._sink(payload)
         except Exception:
-            self.fail(Cause.CLIENT, "what takes its answer failed")
+            self.fail(Cause.CLIENT, _SINK_FAILED)
             raise
 
     def _take(self, data: bytes) -> None:

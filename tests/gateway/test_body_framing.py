@@ -99,3 +99,20 @@ def test_only_a_body_without_length_ends_by_the_close() -> None:
         framing.feed(b"5\r\n")
     assert (length.closed(), chunked.closed(), until_close.closed()) == (False, False, True)
     assert until_close.complete
+
+
+@pytest.mark.parametrize("spelt", [b"%x\r\n", b"%X\r\n", b"0%x\r\n", b"%x;a=b\r\n"])
+def test_a_whole_chunk_of_any_size_is_its_payload(spelt):
+    """However its size is spelt, and whether or not that is one of those that are known by their length."""
+    for size in (*range(1, 600), *range(4000, 4200), 65_535, 65_536):
+        framing, payload = ChunkedFraming(), b"x" * size
+        assert framing.feed(spelt % size + payload + b"\r\n") == payload
+        assert framing.feed(b"0\r\n\r\n") == b""
+        assert framing.complete
+
+
+def test_a_chunk_that_only_looks_whole_by_its_length_is_not_taken_for_one():
+    """Its size says less, or more, than what came: the rest is read as what it is."""
+    framing = ChunkedFraming()
+    assert framing.feed(b"3\r\nabc\r\n2\r\nde\r\n") == b"abcde"
+    assert framing.feed(b"9\r\nabcdef\r\n") == b"abcdef\r\n"
