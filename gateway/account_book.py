@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
 from gateway.metric_values import Counter, Histogram
 from gateway.metrics import Metrics
+from gateway.wire import Usage
 
 Key = TypeVar("Key")
 Child = TypeVar("Child")
@@ -68,6 +70,17 @@ class Book:
         self.predicted_cached_tokens = metrics.predicted_cached_tokens_total.labels(tenant, model)
         self.completion_tokens = metrics.completion_tokens_total.labels(tenant, model)
 
+    def ended(self, status: int, seconds: float) -> None:
+        """A request of this book's has ended."""
+        self.requests[status].value += 1.0
+        self.duration.observe(seconds)
+
+    def used(self, usage: Usage) -> None:
+        """What a worker counted of one; its counts are none of them below zero."""
+        self.prompt_tokens.value += usage.prompt_tokens
+        self.completion_tokens.value += usage.completion_tokens
+        self.cached_tokens.value += usage.cached_tokens or 0
+
 
 class Books:
     """Every book by tenant and model.
@@ -80,6 +93,14 @@ class Books:
         self._metrics = metrics
         self._books: dict[tuple[str, str], Book] = {}
         self.stages: Children[str, Histogram] = Children(lambda stage: metrics.overhead_seconds.labels(stage))
+
+    def overhead(self, spans: Mapping[str, float]) -> None:
+        """The seconds that each stage of a request took."""
+        stages = self.stages
+        for stage, seconds in spans.items():
+            histogram = stages[stage]
+            histogram.total += seconds
+            histogram.counts[bisect_left(histogram.bounds, seconds)] += 1
 
     def of(self, tenant: str, model: str) -> Book:
         """The book of a tenant's requests for a model."""

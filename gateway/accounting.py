@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final
@@ -178,7 +179,10 @@ class Bill:
         """Another piece of output reached the gateway, after the first."""
         book, last_event_at = self._book, self._last_event_at
         if last_event_at is not None and book is not None:
-            book.between_tokens.observe(now - last_event_at)
+            # As `observe` does, without the call: this is for each event.
+            histogram, seconds = book.between_tokens, now - last_event_at
+            histogram.total += seconds
+            histogram.counts[bisect_left(histogram.bounds, seconds)] += 1
         self._last_event_at = now
 
     def answered(self, status: int, usage: Usage | None) -> None:
@@ -211,11 +215,8 @@ class Bill:
         else:
             book = accounts.books.of(self.tenant_name, self.model)
         self._tell_router(book, now)
-        stages = accounts.books.stages
-        for name, seconds in self.spans.items():
-            stages[name].observe(seconds)
-        book.requests[self.status].inc()
-        book.duration.observe(now - self.opened_at)
+        accounts.books.overhead(self.spans)
+        book.ended(self.status, now - self.opened_at)
         if self.finished_well:
             self._count_tokens(book)
         if accounts.write_line is not None:
@@ -249,9 +250,7 @@ class Bill:
             book.predicted_cached_tokens.inc(placement.predicted_cached_tokens)
         if usage is None:
             return
-        book.prompt_tokens.inc(usage.prompt_tokens)
-        book.completion_tokens.inc(usage.completion_tokens)
-        book.cached_tokens.inc(usage.cached_tokens or 0)
+        book.used(usage)
         if accounts.learn is not None and prompt is not None and call is not None and not call.batch:
             accounts.learn(call.model, prompt, usage.prompt_tokens)
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from gateway.acceptance import RED_AFTER_SECONDS
 from gateway.accounting import Bill
+from gateway.addresses import WorkerAddress
 from gateway.answer_lines import debug_lines, timing_lines
 from gateway.cache_wishes import CacheWishes, with_wishes
 from gateway.client_answer import ClientAnswer
@@ -23,7 +24,7 @@ from gateway.retries import Retries
 from gateway.tenants import Tenant
 from gateway.upstream import Upstream
 from gateway.upstream_connection import Cause, Connection, Target, UpstreamFault
-from gateway.wire import Call
+from gateway.wire import Call, Endpoint
 from gateway.worker_state import Outcome, Worker
 from router.core import Placement, Prompt
 from router.router import Router
@@ -194,7 +195,7 @@ class Attempts:
         head = request_head(job, worker, len(body))
         try:
             connection = await self._upstream.attempt(
-                Target(worker.host, worker.port, worker.base_path), head, body, streams=job.call.stream
+                _target(worker.backend.address), head, body, streams=job.call.stream
             )
         except UpstreamFault as fault:
             self._report(worker, fault)
@@ -260,18 +261,23 @@ def _body_for(job: Job, worker: Worker, placement: Placement | None) -> bytes:
 
 def request_head(job: Job, worker: Worker, body_bytes: int) -> bytes:
     """The head of the request to a worker: nothing of the client's own head but what `job.fields` has."""
-    call, address = job.call, worker.backend.address
-    head = _head_begun(worker.base_path + call.endpoint.value, address.netloc, call.stream, worker.api_key)
+    call = job.call
+    head = _head_begun(call.endpoint, worker.backend.address, call.stream, worker.api_key)
     return b"%b%d\r\n%b\r\n" % (head, body_bytes, job.fields)
 
 
 @lru_cache(1024)
-def _head_begun(path: str, netloc: str, streams: bool, api_key: str | None) -> bytes:
+def _target(address: WorkerAddress) -> Target:
+    return Target(*address)
+
+
+@lru_cache(1024)
+def _head_begun(endpoint: Endpoint, address: WorkerAddress, streams: bool, api_key: str | None) -> bytes:
     key = f"authorization: Bearer {api_key}\r\n" if api_key else ""
     accepts = "text/event-stream" if streams else "application/json"
     return (
-        f"POST {path} HTTP/1.1\r\n"
-        f"host: {netloc}\r\n"
+        f"POST {address.base_path}{endpoint.path} HTTP/1.1\r\n"
+        f"host: {address.netloc}\r\n"
         f"accept: {accepts}\r\n"
         f"content-type: application/json\r\n"
         f"{key}content-length: "

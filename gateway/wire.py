@@ -37,6 +37,10 @@ class Endpoint(enum.Enum):
     TOKENIZE = "/tokenize"
     DETOKENIZE = "/detokenize"
 
+    def __init__(self, path: str) -> None:
+        self.path = path
+        """The value; an Enum's own is a function in Python, too."""
+
     __hash__ = object.__hash__  # an Enum's own is a function in Python, and every request asks several tables
 
 
