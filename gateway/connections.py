@@ -41,6 +41,8 @@ class Connections(Generic[C]):
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
+        self._surely_fit = min(bounds.connections, bounds.descriptors // 2)
+        """So many connections fit whatever they do."""
         self._all: set[C] = set()
         self._idle: dict[C, None] = {}
         self._heads: dict[C, float] = {}
@@ -72,6 +74,8 @@ class Connections(Generic[C]):
         """A whole head came; returns an idle connection that has to give way to what it takes to answer."""
         self._heads.pop(connection, None)
         self._idle.pop(connection, None)
+        if len(self._all) < self._surely_fit:
+            return None
         return next(iter(self._idle), None) if self._too_many() else None
 
     def rested(self, connection: C) -> None:
