@@ -36,7 +36,7 @@ class RequestLoop(RequestHandler):
                 break
             except asyncio.CancelledError:
                 # Nobody waits for this task. Kept in it, the error's traceback would hold the request, which knows the
-                # task: 60 KB for each client that leaves, until cycles are next sought.
+                # task: all that a client who left had sent would stay until cycles are next sought.
                 self.force_close()
                 break
             except Exception as error:  # noqa: BLE001 - as aiohttp does: no fault may leave a connection hanging
