@@ -78,7 +78,8 @@ def decide(
     `apart_from` is how many other replicas place requests that are not heard of.
     """
     key = ring_key(ask, policy, roster, traffic)
-    price = traffic.utilisation.price(now, roster.serving, load_factor(apart_from))
+    factor = load_factor(apart_from) if apart_from else 1.0
+    price = traffic.utilisation.price(now, roster.serving, factor)
     outlook = Outlook(
         price,
         settings.decode_weight,
@@ -187,7 +188,10 @@ def _weigh_crowding(
 
 def ring_key(ask: Ask, policy: Policy, roster: Roster, traffic: Traffic) -> bytes:
     """What the ring is asked for."""
-    return policy.key(_adaptive_key(ask, roster, traffic), ask.tenant, ask.session)
+    chain = ask.prompt.key_blocks
+    # A prompt that could not be read has no home of its own; its id spreads such requests.
+    adaptive = traffic.heat.adaptive_key(chain, hot_share(roster)) if chain else _key_of_its_own(ask.request_id)
+    return policy.key(adaptive, ask.tenant, ask.session)
 
 
 def hot_share(roster: Roster) -> float:
@@ -195,12 +199,8 @@ def hot_share(roster: Roster) -> float:
     return 1.0 / (2 * roster.serving)
 
 
-def _adaptive_key(ask: Ask, roster: Roster, traffic: Traffic) -> bytes:
-    chain = ask.prompt.key_blocks
-    if not chain:
-        # A prompt that could not be read has no home of its own; its id spreads such requests.
-        return xxh3_128_digest(ask.request_id.encode(errors="surrogatepass"))
-    return traffic.heat.adaptive_key(chain, hot_share(roster))
+def _key_of_its_own(request_id: str) -> bytes:
+    return xxh3_128_digest(request_id.encode(errors="surrogatepass"))
 
 
 def _slack_seconds(settings: RouterSettings, roster: Roster, home: str | None) -> float:

@@ -25,6 +25,10 @@ class Flights:
         """How many requests are in flight."""
         return len(self._flights)
 
+    def __contains__(self, request_id: str) -> bool:
+        """Whether the request is in flight."""
+        return request_id in self._flights
+
     def holds(self, *request_ids: str) -> bool:
         """Whether any of the requests is in flight."""
         return any(request_id in self._flights for request_id in request_ids)
@@ -50,16 +54,14 @@ class Flights:
             flight.decode_context_tokens = state.context_tokens
             state.queue.started(request_id, now)
 
-    def answered(self, request_id: str) -> None:
-        """A request is about to end well: its blocks were computed, whether or not a first token was seen."""
-        flight = self._flights.get(request_id)
-        if flight is not None:
-            flight.answered = True
+    def leave(self, request_id: str, now: float, *, answered: bool = False) -> InFlight | None:
+        """A request ended; None if it was not in flight.
 
-    def leave(self, request_id: str, now: float) -> InFlight | None:
-        """A request ended; None if it was not in flight."""
+        With `answered` it ended well: its blocks were computed, whether or not a first token was seen.
+        """
         flight = self._flights.pop(request_id, None)
         if flight is not None:
+            flight.answered = answered
             self._members.state(flight.worker).leave(request_id, flight, now)
         return flight
 

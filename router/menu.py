@@ -30,6 +30,8 @@ class Menu:
 
     def policy(self, name: str) -> Policy:
         """The policy of that name; ValueError with the nearest one when there is none."""
+        if name not in self._named and name in self._policies:
+            return self._policies[name]
         named = self._named.get(name)
         policy = self._policies.get(name if named is None else named.policy)
         if policy is None:
@@ -40,4 +42,4 @@ class Menu:
 
     def settings(self, name: str) -> RouterSettings:
         """The numbers that a policy goes by."""
-        return self._named.get(name, self._usual)
+        return self._named[name] if name in self._named else self._usual  # noqa: SIM401 - a call less

@@ -16,6 +16,7 @@ from router.flights import Flights
 from router.homes import Work
 from router.knowledge import Knowledge
 from router.menu import Menu
+from router.policy import Policy
 from router.roster import Members
 from router.settings import RouterSettings
 from router.statistics import PredictionError, RouterStatistics, Tally, worker_statistics
@@ -73,9 +74,9 @@ class Router:
         ValueError for an unknown policy, or for two workers of one name.
         """
         ask = Ask(prompt, request_id, tenant, policy or self.settings.policy, session, max_tokens, exclude, numbered)
-        self._menu.policy(ask.policy)
-        retried = self._withdraw(request_id, now)
-        decision = self._decide(ask, fleet, now)
+        chosen_by = self._menu.policy(ask.policy)
+        retried = request_id in self._flights and self._withdraw(request_id, now)
+        decision = self._decide(ask, chosen_by, fleet, now)
         placement = decision.placement
         self._tally.placed(placement)
         if placement.worker is not None:
@@ -100,7 +101,7 @@ class Router:
     ) -> Placement:
         """What `place` would answer now, without taking anything as sent."""
         ask = Ask(prompt, request_id, tenant, policy or self.settings.policy, session, max_tokens, exclude)
-        return self._decide(ask, fleet, now).placement
+        return self._decide(ask, self._menu.policy(ask.policy), fleet, now).placement
 
     def first_token(self, request_id: str, now: float) -> None:
         """The first token of an answer came: its prefill is over, the worker's next one begins."""
@@ -122,9 +123,9 @@ class Router:
         Returns how far the belief was off, if the worker told and the request was in flight. The worker's prompt
         tokens scale its cached tokens to the router's count, which differ where bytes stand in for a tokeniser.
         """
-        self._latest = max(self._latest, now)
-        self._flights.answered(request_id)
-        flight = self._flights.leave(request_id, now)
+        if now > self._latest:
+            self._latest = now
+        flight = self._flights.leave(request_id, now, answered=True)
         self._tell_of(NEWS_ENDED, request_id)
         if flight is None or flight.remote or not flight.believes(prompt_tokens):
             return None
@@ -229,9 +230,8 @@ class Router:
         for state in self._members.states.values():
             state.check_integrity()
 
-    def _decide(self, ask: Ask, fleet: FleetView, now: float) -> Decision:
-        policy, roster = self._menu.policy(ask.policy), self._members.roster_of(fleet, now)
-        settings = self._menu.settings(ask.policy)
+    def _decide(self, ask: Ask, policy: Policy, fleet: FleetView, now: float) -> Decision:
+        roster, settings = self._members.roster_of(fleet, now), self._menu.settings(ask.policy)
         return decide(ask, policy, roster, self._traffic, settings, now, self.apart_from)
 
     def _withdraw(self, request_id: str, now: float) -> bool:

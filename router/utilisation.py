@@ -66,7 +66,9 @@ class Utilisation:
 
     def price(self, now: float, workers: int, factor: float = 1.0) -> float:
         """α = 1 / (1 − ρ̂), from 1 to the limit: others' waiting per second of prefill in a queue with one server."""
-        return min(self._price_limit, 1.0 / (1.0 - self.share(now, workers, factor)))
+        share = self.load(now) * factor / (max(1, workers))
+        price = 1.0 / (1.0 - (min(_FULLEST, share)))
+        return min(self._price_limit, price)
 
     def _decayed(self, now: float) -> float:
         return self._work if now <= self._at else self._work * exp((self._at - now) / self._window)
