@@ -20,6 +20,9 @@ from gateway.secrets import derive_salt, fingerprint, key_digest, length_prefixe
 from gateway.tenant_settings import TenantSettings
 from router.normalise import FoldRules, fold_rules
 
+SALTS_KEPT: Final = 64
+"""Of one tenant, by model: more than most fleets have."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
@@ -49,6 +52,8 @@ class Tenant:
     key_fingerprint: str = ""
     key_digest: bytes = field(default=b"", repr=False)
     salt_key: bytes | None = field(default=None, repr=False)
+    _salts: dict[str, str] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """By model, for requests that narrow nothing: a tenant that another key opens, or another secret, has its own."""
 
     @property
     def caveat(self) -> str | None:
@@ -87,6 +92,13 @@ class Tenant:
             return client_salt
         if self.salt_key is None:
             raise IsolationUnavailable("this tenant's cache cannot be kept apart now; tell the operator")
+        if not client_salt and kind is not IsolationKind.USER:
+            if model in self._salts:
+                return self._salts[model]
+            salt = derive_salt(self.salt_key, group=self._group(), model=model)
+            if len(self._salts) < SALTS_KEPT:
+                self._salts[model] = salt
+            return salt
         sub = (client_salt or "").encode(errors="surrogatepass")
         if kind is IsolationKind.USER:
             sub = length_prefixed((user or "").encode(errors="surrogatepass")) + sub
@@ -207,7 +219,9 @@ class Tenants:
         A missing key opens the open tenant, if there is one. When that is the only way in, any key does, since SDKs
         insist on sending one. Otherwise raises `InvalidApiKey`, with the same words for every reason.
         """
-        book, key = self._book, _bearer(authorization) or api_key
+        book = self._book
+        usual = authorization is not None and authorization[:7] == "Bearer "
+        key = (authorization[7:] if authorization is not None and usual else _bearer(authorization)) or api_key
         if key and (tenant := self._opened_by(key, book)) is not None:
             return tenant
         if book.open is not None and (not book.by_digest or (authorization is None and not api_key)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from gateway.errors import InvalidApiKey, IsolationUnavailable
 from gateway.isolation import Isolation, IsolationKind, parse_isolation
 from gateway.secrets import derive_salt, key_digest
 from gateway.settings import TenantSettings
-from gateway.tenants import Tenant, Tenants, build_tenant
+from gateway.tenants import SALTS_KEPT, Tenant, Tenants, build_tenant
 from tests.gateway.builders import SALT_SECRET
 
 SECRET = SALT_SECRET.encode()
@@ -142,6 +143,19 @@ def test_a_tenants_salt_is_one_value():
     tenants = build_tenants(acme=TenantSettings())
     salts = {tenants.identify("Bearer acme-key", None).salt("m") for _ in range(100)}
     assert salts == {derive_salt(SECRET, group="tenant:acme", model="m")}
+
+
+def test_a_salt_that_is_remembered_is_its_own_tenants_alone():
+    """One that another key opens, or another secret, or that has another name derives its own; names do not pile up."""
+    tenant = build_one("key")
+    first = tenant.salt("m")
+    assert tenant.salt("m") == tenant.salt("m", client_salt="") == first
+    for change in ({"key_digest": b"other"}, {"salt_key": b"x" * 32}, {"name": "globex"}):
+        assert replace(tenant, **change).salt("m") != first
+    for number in range(2 * SALTS_KEPT):
+        tenant.salt(f"model {number}")
+    assert len(tenant._salts) == SALTS_KEPT
+    assert tenant.salt("model 0") == build_one("key").salt("model 0")
 
 
 def test_tenants_do_not_share():
