@@ -171,7 +171,7 @@ class Attempts:
             began,
             request_id=bill.request_id,
             tenant=job.tenant.name,
-            policy=job.tenant.policy if job.call.caches else UNCACHED_POLICY,
+            policy=job.tenant.policy if job.call.endpoint.caches else UNCACHED_POLICY,
             session=job.session,
             max_tokens=job.call.max_tokens,
             exclude=frozenset(job.excluded),

@@ -181,7 +181,7 @@ class ClientAnswer:
 
     def sent(self) -> StreamResponse:
         """What to return to aiohttp."""
-        return already_sent(self.keep_alive)
+        return cast(StreamResponse, _STAYS if self.keep_alive else _CLOSES)
 
     def _connection_line(self) -> bytes:
         if not self.keep_alive:
@@ -191,7 +191,11 @@ class ClientAnswer:
 
 def already_sent(keep_alive: bool) -> StreamResponse:
     """What tells aiohttp that it has nothing to send itself."""
-    return cast(StreamResponse, Sent(keep_alive))
+    return cast(StreamResponse, _STAYS if keep_alive else _CLOSES)
+
+
+_STAYS: Final = Sent(keep_alive=True)
+_CLOSES: Final = Sent(keep_alive=False)
 
 
 def last_words(error: GatewayError) -> bytes:

@@ -159,7 +159,7 @@ class Proxy:
             fields=forwarded_lines(request, shown_id),
             body=forward_body(call, salt=salt, ask_usage=call.stream, most_output_tokens=tenant.most_output_tokens),
             strip_usage=call.hides_usage,
-            wishes=tenant.wishes if call.caches else None,
+            wishes=tenant.wishes if call.endpoint.caches else None,
             debug=tenant.debug_headers and wants_debug(request),
         )
 
@@ -182,16 +182,15 @@ class Proxy:
 
     def _check_length(self, tenant: Tenant, call: Call, prompt: Prompt) -> None:
         """Refuse what no worker can answer before it takes one up; of a mere estimate the worker has the last word."""
-        place = call.text_field
         if tenant.max_prompt_tokens is not None:
-            _check_bound(prompt, tenant.max_prompt_tokens, place)
+            _check_bound(prompt, tenant.max_prompt_tokens, call.text_field)
         context_tokens = self._fleet.context_tokens(call.model)
         counted = prompt.text_bytes is None
         if counted and context_tokens is not None and prompt.tokens > context_tokens and not truncates(call):
             raise ContextLengthExceeded(
                 f"This model's maximum context length is {context_tokens} tokens; the prompt has {prompt.tokens}. "
                 "Shorten it.",
-                param=place,
+                param=call.text_field,
             )
 
 

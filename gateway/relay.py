@@ -182,9 +182,12 @@ class PlainPassage:
                 raise _no_answer(connection)
             self._begun = True
             answer.begin(self._head.status, self._head.passed_on, self._length(payload))
+        if connection.complete and not self._kept_bytes:
+            self._end(payload, payload if len(payload) <= _USAGE_LIMIT_BYTES else None)
+            return
         self._keep(payload)
         if connection.complete:
-            self._end(payload)
+            self._end(payload, b"".join(self._kept) if self._kept_bytes <= _USAGE_LIMIT_BYTES else None)
         elif payload:
             answer.write(payload, last=False)
             if answer.stalled:
@@ -211,8 +214,7 @@ class PlainPassage:
         if self._kept_bytes <= _USAGE_LIMIT_BYTES:
             self._kept.append(payload)
 
-    def _end(self, payload: bytes) -> None:
-        body = b"".join(self._kept) if self._kept_bytes <= _USAGE_LIMIT_BYTES else None
+    def _end(self, payload: bytes, body: bytes | None) -> None:
         if body is not None and isinstance(self._connection.framing, UntilCloseFraming) and not _is_json(body):
             self._connection.fail(Cause.BROKE, "the connection ended within the answer")
             return

@@ -133,9 +133,10 @@ class DataServer:
     async def _answer(self, request: ClientRequest) -> StreamResponse:
         answer = ClientAnswer(request, keep_alive=not self._draining)
         self._open += 1
-        self._all_done.clear()
+        if self._open == 1:
+            self._all_done.clear()
         try:
-            if await self._has_taken(answer):
+            if not answer.stalled or await self._takes_on(answer):
                 await self._dispatch(request, answer)
         finally:
             self._open -= 1
@@ -145,14 +146,13 @@ class DataServer:
             await let_rest_pass(request, self._linger_bytes)
         return answer.sent()
 
-    async def _has_taken(self, answer: ClientAnswer) -> bool:
+    async def _takes_on(self, answer: ClientAnswer) -> bool:
         """Whether the client takes its answers; one that pipelines and does not read must not fill the memory."""
-        if answer.stalled:
-            try:
-                await answer.drained(self._write_seconds)
-            except (TimeoutError, ConnectionError):
-                answer.abort()
-                return False
+        try:
+            await answer.drained(self._write_seconds)
+        except (TimeoutError, ConnectionError):
+            answer.abort()
+            return False
         return True
 
     async def _dispatch(self, request: ClientRequest, answer: ClientAnswer) -> None:

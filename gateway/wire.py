@@ -40,6 +40,8 @@ class Endpoint(enum.Enum):
     def __init__(self, path: str) -> None:
         self.path = path
         """The value; an Enum's own is a function in Python, too."""
+        self.caches = path not in ("/v1/messages/count_tokens", "/tokenize", "/detokenize")
+        """Whether its prompts go through a worker's cache: salted, placed by prefix, charged to a share of it."""
 
     __hash__ = object.__hash__  # an Enum's own is a function in Python, and every request asks several tables
 
@@ -61,11 +63,6 @@ TEXT_FIELDS: Final[dict[Endpoint, str]] = {
     Endpoint.EMBEDDINGS: "input",
 }
 """The field that a prompt's text stands in, where it is not `messages`."""
-
-CACHING: Final = frozenset(
-    (Endpoint.CHAT, Endpoint.COMPLETIONS, Endpoint.RESPONSES, Endpoint.MESSAGES, Endpoint.EMBEDDINGS)
-)
-"""Endpoints whose prompts go through a worker's cache: salted, placed by prefix, charged to a share of the cache."""
 
 REPORTING: Final = frozenset((Endpoint.CHAT, Endpoint.COMPLETIONS))
 """Endpoints whose streams tell usage only when asked to."""
@@ -114,7 +111,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def caches(self) -> bool:
         """Whether its prompt goes through a worker's cache."""
-        return self.endpoint in CACHING
+        return self.endpoint.caches
 
     @property
     def text_field(self) -> str:
@@ -185,7 +182,7 @@ def forward_body(
     whose caller gave none; a request that no cache serves gets none of this. Nothing else changes, and every other
     value keeps its bytes and its place.
     """
-    if not call.caches:
+    if not call.endpoint.caches:
         return call.body
     salted = salt == call.cache_salt
     asked = not ask_usage or call.include_usage or call.endpoint not in REPORTING
