@@ -84,17 +84,22 @@ class Found:
             return False
         return (after.tasks, after.gauges) == (before.tasks, before.gauges)
 
-    def told(self) -> str:
-        growth, upper = self.slope
+    def left(self) -> str:
+        """What is left of the load, in words."""
         before, after = self.before, self.after
         assert before is not None
         assert after is not None
         changed = sorted(dict(before.gauges.items() ^ after.gauges.items()))
         return (
-            f"{self.asked} requests in {self.seconds:.0f} s ({self.answered} answered well), memory {growth:+.2f} MiB "
-            f"per 100k (95 %: {upper:+.2f}), open files {before.open_files} → {after.open_files}, tasks {before.tasks} "
-            f"→ {after.tasks}, gauges {changed or 'as before'}"
+            f"{self.asked} requests in {self.seconds:.0f} s ({self.answered} answered well), open files "
+            f"{before.open_files} → {after.open_files}, tasks {before.tasks} → {after.tasks}, "
+            f"gauges {changed or 'as before'}"
         )
+
+    def told(self) -> str:
+        """The same, and how memory grew."""
+        growth, upper = self.slope
+        return f"{self.left()}, memory {growth:+.2f} MiB per 100k (95 %: {upper:+.2f})"
 
 
 def slope_of(memory: Sequence[float], window: int) -> tuple[float, float]:
