@@ -38,6 +38,13 @@ async def until_in_flight(running: RunningWorker, count: int) -> None:
     await until(there, f"{count} requests never came")
 
 
+def without_our_own(answer):
+    """An answer without what model cards say to gateways beyond vLLM."""
+    for card in answer["data"] if isinstance(answer, dict) and answer.get("object") == "list" else ():
+        card.pop("cache_fields", None)
+    return answer
+
+
 @pytest.mark.parametrize("name", ANSWERED)
 async def test_a_recorded_request_gets_an_answer_of_the_recorded_shape(name: str):
     """Status, content type, every key in its place and every value of its kind."""
@@ -48,7 +55,7 @@ async def test_a_recorded_request_gets_an_answer_of_the_recorded_shape(name: str
     ):
         assert response.status == exchange["status"]
         assert response.content_type == exchange["headers"]["content-type"]
-        assert shape(await response.json()) == shape(json.loads(exchange["body"]))
+        assert shape(without_our_own(await response.json())) == shape(json.loads(exchange["body"]))
 
 
 @pytest.mark.parametrize("name", REFUSED)

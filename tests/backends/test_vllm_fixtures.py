@@ -20,7 +20,10 @@ EVERYWHERE = {
 }
 """What differs in every answer: place → reason."""
 
+CACHE_FIELDS = "ours: what of `vllm_xargs` about its cache a worker understands, for gateways"
+
 DIFFERENT: dict[str, dict[str, str]] = {
+    "models": {"body.data[].cache_fields": CACHE_FIELDS, "body.data[].cache_fields[]": CACHE_FIELDS},
     "responses": {"status": "the Responses API is refused: 400 and an error object that says what to use instead"},
     "server_info": {"status": "a worker with KV events tells of them here too, where SGLang's routers look"},
     "messages": {"status": "the Messages API is refused: 400 and an error object that says what to use instead"},

@@ -26,6 +26,10 @@ from tests.faults.stage import merged, tenant_of
 
 CROSS_P = 0.01
 OWN_P = 1e-6
+ENOUGH_SAMPLES = 100
+FEW_SAMPLES_CROSS_P = 1e-4
+"""Of fewer samples, which every run of the tests takes: a bar of 0.01 would fail one run in fifty by chance alone."""
+
 WORDS_OF_PROMPT = 120
 """About 200 tokens of SmolLM2's; with the template less than 256."""
 
@@ -87,16 +91,20 @@ class Samples:
         return ks_p_value(self.own, self.fresh_again)
 
     @property
+    def cross_bar(self) -> float:
+        return CROSS_P if len(self.others) >= ENOUGH_SAMPLES else FEW_SAMPLES_CROSS_P
+
+    @property
     def met(self) -> bool:
         # A template's head is in everybody's prompts, the fresh ones' too.
         quiet = self.others_cached_tokens == self.fresh_cached_tokens and len(self.headers) == 1
-        return min(self.cross_p, self.told_p) >= CROSS_P and self.own_p < OWN_P and quiet
+        return min(self.cross_p, self.told_p) >= self.cross_bar and self.own_p < OWN_P and quiet
 
     def told(self) -> str:
         """The figures in a line."""
         samples = f"{len(self.others)} + {len(self.fresh)} samples"
         return (
-            f"across tenants p = {self.cross_p:.3f}, by the head's own times {self.told_p:.3f} (bar ≥ {CROSS_P}); "
+            f"across tenants p = {self.cross_p:.3f}, by the head's own times {self.told_p:.3f} (bar ≥ {self.cross_bar}); "
             f"within one p = {self.own_p:.1e} (bar < {OWN_P:g}); {samples}, {len(self.headers)} set of headers; "
             f"told as cached {self.others_cached_tokens} tokens of others', {self.fresh_cached_tokens} of fresh prompts"
         )
