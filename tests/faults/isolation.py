@@ -104,7 +104,8 @@ class Samples:
         """The figures in a line."""
         samples = f"{len(self.others)} + {len(self.fresh)} samples"
         return (
-            f"across tenants p = {self.cross_p:.3f}, by the head's own times {self.told_p:.3f} (bar ≥ {self.cross_bar}); "
+            f"across tenants p = {self.cross_p:.3f}, by the head's own times {self.told_p:.3f} "
+            f"(bar ≥ {self.cross_bar}); "
             f"within one p = {self.own_p:.1e} (bar < {OWN_P:g}); {samples}, {len(self.headers)} set of headers; "
             f"told as cached {self.others_cached_tokens} tokens of others', {self.fresh_cached_tokens} of fresh prompts"
         )
