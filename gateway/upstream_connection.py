@@ -110,8 +110,7 @@ class Connection(asyncio.Protocol):
         """Until the head and the first payload byte, or the end of the body, are here; raises `UpstreamFault`."""
         while self.fault is None and not self._pending and not self.complete:
             await self.wait()
-        fault = self.fault
-        if fault is not None and not self._pending:
+        if (fault := self.fault) is not None and not self._pending:
             # Not the kept one: its traceback would hold this connection, and wait for the collector of cycles.
             raise UpstreamFault(fault.cause, str(fault), answered=fault.answered)
 
