@@ -44,7 +44,10 @@ async def test_it_says_what_aiohttps_own_says(name: str) -> None:
     assert getattr(ours, name) == getattr(theirs, name)
 
 
-@pytest.mark.parametrize("head", [HEAD.replace(b"1.1", b"1.0"), HEAD.replace(b"Host: a", b"Host: a\r\nconnection: close")])
+CLOSING = HEAD.replace(b"Host: a", b"Host: a\r\nconnection: close")
+
+
+@pytest.mark.parametrize("head", [HEAD.replace(b"1.1", b"1.0"), CLOSING])
 async def test_who_is_to_be_told_goodbye_is_told(head: bytes) -> None:
     """HTTP/1.0 and `connection: close` end the connection."""
     ours, theirs = await build_both(head)
