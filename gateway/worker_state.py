@@ -18,7 +18,6 @@ ANY_MODEL = "*"
 """A worker configured under this name serves whatever models it lists."""
 
 SILENT_PROBES_TO_DOWN = 3
-
 HIT_RATIO_WINDOW_SECONDS = 60.0
 
 

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import openai
@@ -32,6 +33,13 @@ from tests.gateway.scripted_worker import (
 )
 
 STREAMS = pytest.mark.parametrize("stream", [False, True])
+
+
+def refuse(running: Running, name: str) -> None:
+    """From now on nobody listens where the worker is said to be."""
+    worker = running.gateway.fleet.worker(name)
+    worker.backend = replace(worker.backend, address=worker.backend.address._replace(port=refused_port()))
+
 
 
 async def ask_many(running: Running, count: int, **fields: Any) -> list[int]:
@@ -60,7 +68,7 @@ async def test_a_refused_connection_is_tried_elsewhere(stream: bool) -> None:
         scripted_worker() as gone,
         running_gateway(worker, gone, policy="round_robin", probe_seconds=60) as running,
     ):
-        running.gateway.fleet.worker("w2").port = refused_port()
+        refuse(running, "w2")
         assert set(await ask_many(running, 40, stream=stream)) == {200}
         await until(running.settled)
         assert running.count("upstream_retries_total", reason="refused") >= 1
@@ -293,7 +301,7 @@ async def test_a_fleet_that_refuses_is_a_502_and_then_a_503_at_once() -> None:
     """Row A10: known to be down is told without trying, with a hint when to come back."""
     async with scripted_worker() as worker:
         async with running_gateway(worker, probe_seconds=60) as running:
-            running.gateway.fleet.worker("w1").port = refused_port()
+            refuse(running, "w1")
             first, second = await running.ask(), await running.ask()
             assert (first.status, first.error["code"]) == (502, "upstream_error")
             assert (second.status, second.error["code"], second.fields["retry-after"]) == (503, "no_backend", "1")
