@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import exp2
 
 from gateway.cache_wishes import CacheWishes
@@ -110,9 +110,10 @@ class PromptStore:
 
     def asked_again(self, kept: KeptPrompt, now: float) -> None:
         """A kept prompt was answered again: it is as if it were kept anew, and costs less."""
-        kept.heat = 1.0 + kept.heat_at(now)
-        kept.at = now
-        self._kept.move_to_end(kept.prompt.exact_blocks[-1])
+        last_block = kept.prompt.exact_blocks[-1]
+        # Another object: who was about to send the one before sees that it was asked again.
+        self._kept[last_block] = replace(kept, at=now, heat=1.0 + kept.heat_at(now))
+        self._kept.move_to_end(last_block)
         self.expire(now)
 
     def holds(self, kept: KeptPrompt) -> bool:

@@ -111,9 +111,10 @@ def test_a_prompt_that_is_asked_again_is_as_if_it_were_kept_anew():
     assert store.find(first.prompt, first.body) is first
     store.asked_again(first, HALF_LIFE_SECONDS)
     anew = fill(build_store(), [build_kept(("head", 4), at=0.0), build_kept(("head", 4), at=HALF_LIFE_SECONDS)])
-    (like,) = anew
-    assert (first.at, first.heat) == (like.at, pytest.approx(like.heat))
-    assert list(store)[-1] is first
+    (like,), again = anew, list(store)[-1]
+    assert (again.at, again.heat) == (like.at, pytest.approx(like.heat))
+    assert again.prompt is first.prompt
+    assert not store.holds(first)
     store.check_integrity()
 
 
@@ -131,4 +132,4 @@ def test_asking_again_lets_what_is_too_old_go():
     old, young = build_kept(("old", 2), at=0.0), build_kept(("young", 2), at=9.0)
     store = fill(build_store(most_seconds=10.0), [old, young])
     store.asked_again(young, 11.0)
-    assert list(store) == [young]
+    assert [kept.prompt for kept in store] == [young.prompt]
