@@ -41,7 +41,6 @@ def refuse(running: Running, name: str) -> None:
     worker.backend = replace(worker.backend, address=worker.backend.address._replace(port=refused_port()))
 
 
-
 async def ask_many(running: Running, count: int, **fields: Any) -> list[int]:
     """So many different prompts, some at a time; the statuses."""
     gate = asyncio.Semaphore(16)
