@@ -17,7 +17,7 @@ from backends.events.wire import Stored
 from gateway.app import Gateway
 from gateway.config import load_secrets
 from gateway.settings import Backends, Config, Listen, Model, Probes, StaticBackend, TenantSettings
-from router.core import PromptSource
+from router.core import Prompt, PromptSource
 from router.normalise import fold_rules
 from tests.gateway.builders import ENVIRON, FakeWorker, key_line
 from tests.gateway.running_gateway import Running
@@ -38,11 +38,18 @@ class Following(Running):
         """A completion of token ids, under no salt."""
         return await self.ask(path="/v1/completions", key="shared-key", prompt=list(ids), messages=None)
 
+    def _prompt(self, ids: Sequence[int]) -> Prompt:
+        prompts = self.gateway.prompts.of("m")._own
+        return prompts.build(PromptSource(prompt=list(ids)), salt=None, model="m", rules=fold_rules("none"))
+
+    def lacks(self, ids: Sequence[int], worker: str = "w1") -> bool:
+        """Whether the worker is to be asked what it holds of a prompt that it is believed to hold whole."""
+        lacks, prompt = self.gateway.fleet.worker(worker).lacks, self._prompt(ids)
+        return lacks is not None and lacks(prompt, prompt.tokens)
+
     def cached_tokens(self, ids: Sequence[int]) -> list[int]:
         """What each worker is taken to hold of a prompt."""
-        prompts = self.gateway.prompts.of("m")._own
-        prompt = prompts.build(PromptSource(prompt=list(ids)), salt=None, model="m", rules=fold_rules("none"))
-        placement = self.gateway.serving.router("m").peek(prompt, self.gateway.fleet.view("m"), 1e9)
+        placement = self.gateway.serving.router("m").peek(self._prompt(ids), self.gateway.fleet.view("m"), 1e9)
         return [candidate.cached_tokens for candidate in placement.candidates]
 
     def scrape(self) -> None:

@@ -143,7 +143,8 @@ async def test_a_worker_whose_beginning_was_not_heard_is_asked_to_tell_again():
             await run.ask_ids(build_run(7, 4))
             assert worker.bodies[-1]["vllm_xargs"] == {"kv_cache_report_mode": "full"}
             publisher.publish([stored(7, 3)])
-            await until(lambda: run.cached_tokens(build_run(7, 3)) == [3 * SIZE - 1])
+            await until(lambda: not run.lacks(build_run(7, 3)))
+            assert run.cached_tokens(build_run(7, 3)) == [3 * SIZE - 1]
             await run.ask_ids(build_run(7, 3))
             assert "vllm_xargs" not in worker.bodies[-1]
             await run.ask_ids(build_run(7, 4))  # believed of the fourth block, since it was asked for before
