@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any, NamedTuple
 
 
 class Ran(NamedTuple):
-    """One attempt at a worker, on the machine's monotonic clock; `why` it ended is None while it has not."""
+    """One attempt at a worker, on the machine's monotonic clock; `why` it ended is None while it has not, and `ended`
+    is infinite then."""
 
     nonce: str
     worker: str
@@ -22,7 +24,8 @@ class Ran(NamedTuple):
 
 def attempts_of(lines: Iterable[dict[str, Any]], worker: str = "") -> list[Ran]:
     """The attempts in one worker's log. A kill ends all of them, and so does a freeze: a stopped process makes
-    nothing, and its kernel holds what the gateway's close says until it wakes."""
+    nothing, and its kernel holds what the gateway's close says until it wakes. Who kills notes the moment before the
+    signal: the kernel tells the gateway of a death sooner than whoever waits for it."""
     open_, ran = {}, []
     for line in lines:
         if "begin" in line:
@@ -30,9 +33,9 @@ def attempts_of(lines: Iterable[dict[str, Any]], worker: str = "") -> list[Ran]:
         elif "end" in line and (begun := open_.pop(line["end"], None)):
             ran.append(_ran(begun, worker, line["t"], line["why"]))
         elif "died" in line or "frozen" in line:
-            ran += [_ran(begun, worker, line["t"], "died") for begun in open_.values()]
+            ran += [_ran(begun, worker, max(begun["t"], line["t"]), "died") for begun in open_.values()]
             open_.clear()
-    return ran + [_ran(begun, worker, begun["t"], None) for begun in open_.values()]
+    return ran + [_ran(begun, worker, math.inf, None) for begun in open_.values()]
 
 
 def _ran(begun: dict[str, Any], worker: str, ended: float, why: str | None) -> Ran:
@@ -55,10 +58,10 @@ def by_nonce(attempts: Iterable[Ran]) -> dict[str, list[Ran]]:
     return grouped
 
 
-def overlap_seconds(attempts: Iterable[Ran]) -> float:
-    """For how long, over all requests, two attempts at the same request were alive."""
-    total = 0.0
+def overlaps(attempts: Iterable[Ran]) -> list[float]:
+    """For how many seconds two attempts at the same request were alive at once, for each such pair."""
+    found = []
     for tries in by_nonce(attempts).values():
         for number, later in enumerate(tries):
-            total += sum(max(0.0, min(each.ended, later.ended) - later.began) for each in tries[:number])
-    return total
+            found += [min(each.ended, later.ended) - later.began for each in tries[:number]]
+    return [seconds for seconds in found if seconds > 0]

@@ -58,8 +58,9 @@ class FaultWorker:
     async def kill(self) -> None:
         """SIGKILL, noted in its log: what it was at work on has ended."""
         if self._child is not None:
+            at = time.monotonic()
             await self._child.kill()
-            self._note("died")
+            self._note("died", at)
 
     async def restart(self) -> None:
         await self.kill()
@@ -68,7 +69,7 @@ class FaultWorker:
     def freeze(self) -> None:
         """SIGSTOP: it accepts connections and does nothing."""
         assert self._child is not None
-        self._note("frozen")
+        self._note("frozen", time.monotonic())
         self._child.signal_group(signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -91,9 +92,9 @@ class FaultWorker:
         writer.close()
         return dict(json.loads(line))
 
-    def _note(self, what: str) -> None:
+    def _note(self, what: str, at: float) -> None:
         with self.log.open("ab") as sink:
-            sink.write(json.dumps({"t": time.monotonic(), what: True}).encode() + b"\n")
+            sink.write(json.dumps({"t": at, what: True}).encode() + b"\n")
 
 
 class GatewayProcess:
