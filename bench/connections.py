@@ -145,27 +145,32 @@ async def gigabyte(here: Here) -> list[Figure]:
 
 
 async def read_of_flood(here: Here, framing: str, piece: bytes) -> float:
-    """Bytes of a body without end that the gateway had taken from its socket when it closed; -1 for no 413."""
+    """Bytes of a body without end that the gateway has read, when its client stops sending at the answer.
+
+    What waits in the gateway's socket is not read, so it is taken off; for that the gateway has to be asked while it
+    leaves the connection open, and not once a client that was stuck in sending hears of the close.
+    """
     client = await Client.connect(here.port)
     own_port = client.writer.get_extra_info("sockname")[1]
     client.writer.write(head(framing))
-    answered = asyncio.create_task(client.reader.readuntil(b"\r\n\r\n"))
-    acked, unread = 0, 0
-    with contextlib.suppress(ConnectionError):
-        for _ in range(GIGABYTE // len(piece)):
-            client.writer.write(piece)
-            await client.writer.drain()
-            acked = acknowledged(client)
-            if answered.done():
-                await asyncio.sleep(0.3)
-                acked, unread = acknowledged(client), waiting_in_socket(here.port, own_port)
-                break
-    status = int((await answered)[9:12])
+    sending = asyncio.create_task(flood(client, piece))
+    status = int((await client.reader.readuntil(b"\r\n\r\n"))[9:12])
+    sending.cancel()
+    await asyncio.sleep(0.3)
+    acked, unread = acknowledged(client), waiting_in_socket(here.port, own_port)
     client.writer.transport.abort()
     if status != 413:
         raise SystemExit(f"a body of 1 GB was answered with {status}")
     wire_share = 65536 / len(piece)
     return (acked - unread) * wire_share
+
+
+async def flood(client: Client, piece: bytes) -> None:
+    """A gigabyte in pieces, as fast as they are taken."""
+    with contextlib.suppress(ConnectionError):
+        for _ in range(GIGABYTE // len(piece)):
+            client.writer.write(piece)
+            await client.writer.drain()
 
 
 def acknowledged(client: Client) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, cast
 
-SIP_BYTES: Final = 32 * 1024
+SIP_BYTES: Final = 16 * 1024
 """Most that is read at once; loops read 256 KiB otherwise."""
 
 

@@ -70,5 +70,6 @@ MESSAGES: list[Message] = [
     *family("fields", [good(*[f"x-{number}: y" for number in range(count)]) for count in (120, 500)]),
     *family("long field", [good("x: " + "y" * 9000), good("y" * 9000 + ": x"), good("authorization: Bearer " + "y" * 9000)]),
     *family("two keys", [good("authorization: Bearer acme-key"), good("Authorization: Bearer shared-key")]),
+    *family("after HEAD", [request(LENGTH, method="HEAD") + good(), request(method="HEAD", body=b"") + good()], 1),
     *family("alien", ALIEN),
 ]  # fmt: skip
