@@ -87,7 +87,7 @@ class Gateway:
         )
         self.prompts = Prompts()
         self.sharing = self._sharing(secrets, clock)
-        self.limits = build_limits(config.redis, secrets.redis_url, self.metrics, clock, self._others_heard)
+        self.limits = build_limits(config.redis, secrets.redis_url, self.metrics, clock, self._others_heard, self.tasks)
         self.serving = Serving(
             config.models,
             self.fleet,

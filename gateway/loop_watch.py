@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from gateway.metrics import Metrics
-from gateway.supervise import Supervisor
+from gateway.supervise import Supervisor, end
 
 TICK_SECONDS = 0.1
 LAG_BOUND_SECONDS = 5.0
@@ -39,9 +39,7 @@ class LoopWatch:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end(self._task)
 
     @property
     def worst_lag_seconds(self) -> float:

@@ -21,7 +21,7 @@ import msgspec
 from gateway.fleet import Change, ChangeKind, Fleet
 from gateway.model_cards import ModelCard, parse_cards
 from gateway.settings import Probes as ProbeSettings
-from gateway.supervise import Supervisor
+from gateway.supervise import Supervisor, end
 from gateway.trials import Trials
 from gateway.worker_metrics import WorkerFigures, parse_figures
 from gateway.worker_state import ProbeResult, State, Worker
@@ -173,10 +173,7 @@ class Probes:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._running = False
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(*self._tasks.values())
         await self._prober.__aexit__(kind, error, trace)
 
     _running = False

@@ -21,7 +21,7 @@ from gateway.metrics import Metrics
 from gateway.reload_rules import needs_restart, secrets_need_restart
 from gateway.secrets import SecretError, fingerprint
 from gateway.settings import Config
-from gateway.supervise import Supervisor
+from gateway.supervise import Supervisor, end
 
 LOOK_SECONDS: Final = 0.25
 """Between two looks at the files: a change is read after it has rested for one."""
@@ -113,9 +113,7 @@ class Reloader:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end(self._task)
 
     async def reload(self, *, again: bool = False) -> str:
         """Read the configuration and take it, or say why not: `applied`, `refused` or `unchanged`. Never raises.

@@ -15,6 +15,7 @@ from gateway.fleet import Change, ChangeKind, Fleet
 from gateway.policies import router_settings
 from gateway.prompts import Prompts, tokenizer_source
 from gateway.settings import Model
+from gateway.supervise import end
 from gateway.worker_state import ANY_MODEL, ServingFacts, Worker
 from router.core import Prompt, PromptSource
 from router.normalise import FoldRules
@@ -73,9 +74,7 @@ class Serving:
 
     async def close(self) -> None:
         """End what is still being loaded."""
-        for task in self._loading.values():
-            task.cancel()
-        await asyncio.gather(*self._loading.values(), return_exceptions=True)
+        await end(*self._loading.values())
 
     def names(self) -> tuple[str, ...]:
         """Base models: the configured ones, then what workers list beyond them."""

@@ -7,7 +7,7 @@ import logging
 import time
 import traceback
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 from gateway.metrics import Metrics
 
@@ -20,6 +20,8 @@ WELL_AFTER_SECONDS: Final = 2.0
 
 DEAD_AFTER_SECONDS: Final = 5.0
 """A critical task that was down for so long makes /livez say no."""
+
+CANCEL_AGAIN_SECONDS: Final = 0.2
 
 log: Final = logging.getLogger("homing.tasks")
 
@@ -52,6 +54,10 @@ class Supervisor:
                 self._begun_at[name] = self._clock()
                 try:
                     await work()
+                except asyncio.CancelledError as error:
+                    if _is_cancelled():
+                        raise
+                    pause = self._died(kind, name, error, pause)
                 except Exception as error:  # noqa: BLE001 - whatever it is, the task must go on
                     pause = self._died(kind, name, error, pause)
                 else:
@@ -61,7 +67,7 @@ class Supervisor:
             self._down_since.pop(name, None)
             self._begun_at.pop(name, None)
 
-    def _died(self, kind: str, name: str, error: Exception, pause: float) -> float:
+    def _died(self, kind: str, name: str, error: BaseException, pause: float) -> float:
         """Note a death and say it once; returns how long to wait before the next beginning."""
         now = self._clock()
         self._down_for(name, now)
@@ -83,3 +89,21 @@ class Supervisor:
             del self._down_since[name]
             return 0.0
         return now - since
+
+
+async def end(*tasks: asyncio.Task[Any] | None) -> None:
+    """Cancel tasks until they have ended: a library may swallow a cancellation that comes at a bad moment. What they
+    raise is nobody's any more."""
+    begun = [task for task in tasks if task is not None]
+    pending = {task for task in begun if not task.done()}
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=CANCEL_AGAIN_SECONDS)
+    await asyncio.gather(*begun, return_exceptions=True)
+
+
+def _is_cancelled() -> bool:
+    """Whether this very task was asked to end, and not only something it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -22,7 +22,7 @@ from gateway.metrics import Metrics
 from gateway.placement_settings import EventSettings
 from gateway.serving import Serving
 from gateway.settings import Model
-from gateway.supervise import Supervisor
+from gateway.supervise import Supervisor, end
 from gateway.worker_state import State, Worker
 
 LOOK_SECONDS = 0.2
@@ -93,10 +93,7 @@ class Events:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        tasks = [task for task in (self._looking, *(each.asking for each in self._followed.values())) if task]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(self._looking, *(each.asking for each in self._followed.values()))
         for name in tuple(self._followed):
             self._drop(name)
         await asyncio.gather(*self._ending, return_exceptions=True)

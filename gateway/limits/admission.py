@@ -17,6 +17,7 @@ from gateway.limits.link import LimitsLink
 from gateway.limits.shared import SharedCounts
 from gateway.metrics import Metrics
 from gateway.settings import Redis
+from gateway.supervise import Supervisor
 from gateway.tenants import Tenant
 from gateway.wire import Call
 
@@ -27,21 +28,14 @@ log = logging.getLogger("homing.limits")
 
 
 class Limits:
-    """The admission of a gateway. `shared` is the count in Redis; `replicas` says, where there is none, how many
-    gateways the limits are divided among. `clock` gives monotonic seconds.
+    """The admission of a gateway. `shared` is the count in Redis, None where this gateway counts by itself. `clock`
+    gives monotonic seconds.
     """
 
-    def __init__(
-        self,
-        metrics: Metrics,
-        clock: Callable[[], float],
-        shared: SharedCounts | None = None,
-        replicas: int = 1,
-    ) -> None:
+    def __init__(self, metrics: Metrics, clock: Callable[[], float], shared: SharedCounts | None = None) -> None:
         self.metrics = metrics
         self.clock = clock
         self.shared = shared
-        self._replicas = max(1, replicas)
         self._accounts: dict[str, Account] = {}
         self._said_at: float | None = None
         metrics.before_scrape(self.refresh)
@@ -111,8 +105,6 @@ class Limits:
     def alone(self, account: Account, now: float) -> None:
         """Count this tenant by ourselves: all of its limits without Redis, our share of them while it is away."""
         if self.shared is None:
-            if account.shares != self._replicas:
-                account.share(self._replicas, now)
             return
         account.share(self.shared.replicas, now)
         if self._said_at is None or now - self._said_at >= LOG_EVERY_SECONDS:
@@ -138,9 +130,10 @@ def build_limits(
     metrics: Metrics,
     clock: Callable[[], float],
     others: Callable[[], int | None],
+    supervisor: Supervisor,
 ) -> Limits:
     """Limits that are counted in Redis where one is configured. `others` as for `SharedCounts`."""
     if settings is None or url is None:
         return Limits(metrics, clock)
     failed = metrics.redis_errors_total.labels().inc
-    return Limits(metrics, clock, SharedCounts(LimitsLink(url), settings.name, clock, failed, others))
+    return Limits(metrics, clock, SharedCounts(LimitsLink(url), settings.name, clock, failed, others, supervisor))

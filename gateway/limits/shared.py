@@ -21,6 +21,7 @@ from gateway.limits.account import Account, Question
 from gateway.limits.allowance import Refusal, Terms
 from gateway.limits.link import LimitsLink, LinkError
 from gateway.limits.script import DIGEST, LEASE_SECONDS, SCRIPT, Settled, arguments, read_reply, tenant_key
+from gateway.supervise import Supervisor, end
 
 FAILURES_TO_AWAY: Final = 3
 PROBE_SECONDS: Final = 1.0
@@ -56,6 +57,7 @@ class SharedCounts:
         clock: Callable[[], float],
         failed: Callable[[], None],
         others: Callable[[], int | None],
+        supervisor: Supervisor | None = None,
     ) -> None:
         """`failed` is called for each call that fails or takes too long; `others` says how many other gateways there
         are, None where nobody can know at the moment."""
@@ -64,6 +66,7 @@ class SharedCounts:
         self._clock = clock
         self._failed = failed
         self._others = others
+        self._supervisor = supervisor or Supervisor(clock=clock)
         self._gateway = secrets.token_hex(6)
         self._failures = 0
         self._waiting: dict[str, Account] = {}
@@ -81,17 +84,15 @@ class SharedCounts:
             self._failed()
             log.warning("Redis does not count limits now", extra={"fields": {"because": "no answer at the start"}})
         self._tasks = (
-            asyncio.create_task(self._talk(), name="limits"),
-            asyncio.create_task(self._renew(), name="limits renewal"),
+            self._supervisor.start("limits", self._talk),
+            self._supervisor.start("limits renewal", self._renew),
         )
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(*self._tasks)
         if self.up and self._waiting:
             await self._exchange(self._collect())
         self._let_go(tuple(self._waiting.values()))
@@ -114,22 +115,25 @@ class SharedCounts:
         while True:
             await self._something.wait()
             self._something.clear()
-            if self.up:
-                try:
-                    await self._exchange(self._collect())
-                except Exception:
-                    # Nobody may wait for a task that has ended.
-                    log.exception("counting limits failed")
-                    self._fail((), LinkError("an error"))
-            else:
-                # Not cryptography: only so that gateways do not come back all at once.
-                await asyncio.sleep(PROBE_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311
-                await self._probe()
+            try:
+                await self._say_or_probe()
+            except Exception:
+                # Nobody may wait for a task that is only begun again.
+                log.exception("counting limits failed")
+                self._fail((), LinkError("an error"))
+
+    async def _say_or_probe(self) -> None:
+        if self.up:
+            await self._exchange(self._collect())
+            return
+        # Not cryptography: only so that gateways do not come back all at once.
+        await asyncio.sleep(PROBE_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311
+        await self._probe()
 
     async def _probe(self) -> None:
         """Run the script on a key of its own: who may not write there cannot count."""
-        words = (tenant_key(self._name, ""), *arguments(self._gateway, 0, Terms(), Settled(), ()))
         self._something.set()
+        words = (tenant_key(self._name, ""), *arguments(self._gateway, 0, Terms(), Settled(), ()))
         try:
             read_reply((await self._link.call([("EVAL", SCRIPT, 1, *words)], PROBE_CALL_SECONDS))[0], 0)
         except (LinkError, ValueError):

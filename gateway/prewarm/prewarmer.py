@@ -17,7 +17,7 @@ from gateway.prewarm.sender import Sender
 from gateway.prewarm.store import KeptPrompt, PromptStore
 from gateway.prewarm.undertaking import Kind, Tools, Undertaking
 from gateway.settings import Prewarm
-from gateway.supervise import Supervisor
+from gateway.supervise import Supervisor, end
 from gateway.tenant_settings import TenantSettings
 from gateway.tenants import Tenant
 from gateway.upstream import Upstream
@@ -71,10 +71,7 @@ class Prewarmer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        tasks = [*self._tasks.values(), *self._looking_after]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(*self._tasks.values(), *self._looking_after)
         self.store.clear()
 
     def pin(

@@ -18,6 +18,7 @@ from gateway.http_server import QuietLogger
 from gateway.metrics import Metrics
 from gateway.processes.parent import Member, Processes
 from gateway.processes.sums import Sums, read_page
+from gateway.supervise import Supervisor, end
 
 ASK_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 2.0
@@ -46,15 +47,13 @@ class ProcessesAdmin:
 
     async def __aenter__(self) -> ProcessesAdmin:
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=ASK_SECONDS))
-        self._looking = asyncio.create_task(self._look(), name="look at the processes")
+        self._looking = Supervisor(self._metrics).start("processes", self._look)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        await end(self._looking)
         if self._runner is not None:
             await self._runner.cleanup()
         if self._session is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
@@ -19,7 +19,7 @@ from gateway.metrics import Metrics
 from gateway.shared.link import ENTRIES_PER_PAGE, Link, LinkError
 from gateway.shared.outbox import Outbox
 from gateway.shared.stream import Stream
-from gateway.supervise import Supervisor
+from gateway.supervise import Supervisor, end
 
 FLUSH_SECONDS: Final = 0.003
 """Between two batches: news goes out at once unless some has just gone. With the pause between two reads: 5 ms at most.
@@ -34,7 +34,6 @@ FAILURES_TO_ALONE: Final = 3
 FAILURE_PAUSE_SECONDS: Final = 0.01
 GOODBYE_SECONDS: Final = 0.1
 _SHORTER: Final = 4
-_END_SECONDS: Final = 0.2
 
 ALONE, JOINING, JOINED = "alone", "joining", "joined"
 STATES: Final = (ALONE, JOINING, JOINED)
@@ -82,7 +81,7 @@ class Replicas:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         joined = self.state == JOINED
-        await _end(self._tasks)
+        await end(*self._tasks)
         if joined:
             await self._say_goodbye()
         await self._link.cut()
@@ -128,7 +127,7 @@ class Replicas:
         try:
             await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await _end(loops)
+            await end(*loops)
         for loop in loops:
             if not loop.cancelled():
                 loop.result()
@@ -238,12 +237,3 @@ class Replicas:
         self.state = state
         for each in STATES:
             self._metrics.replica_state.labels(each).set(each == state)
-
-
-async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel tasks until they have ended: a library may swallow a cancellation that comes at a bad moment."""
-    pending = set(tasks)
-    while pending:
-        for task in pending:
-            task.cancel()
-        _, pending = await asyncio.wait(pending, timeout=_END_SECONDS)

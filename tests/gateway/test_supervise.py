@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gateway.metrics import Metrics
-from gateway.supervise import DEAD_AFTER_SECONDS, WELL_AFTER_SECONDS, Supervisor
+from gateway.supervise import DEAD_AFTER_SECONDS, WELL_AFTER_SECONDS, Supervisor, end
 from tests.gateway.scripted_worker import until
 
 
@@ -87,3 +87,41 @@ async def test_a_task_that_ends_or_is_stopped_is_not_missed() -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert rig.supervisor.dead(1e9) == ()
+
+
+async def test_a_cancellation_that_was_not_meant_for_a_task_does_not_end_it() -> None:
+    """What it waits for may be cancelled by somebody else; only who cancels the task itself ends it."""
+    rig, lives = Rig(), []
+
+    async def work() -> None:
+        lives.append(1)
+        waited_for = asyncio.get_running_loop().create_future()
+        if len(lives) == 1:
+            waited_for.cancel()
+        await waited_for
+
+    task = rig.supervisor.start("probe", work)
+    await until(lambda: len(lives) == 2)
+    assert rig.restarts("probe") == 1
+    await end(task)
+    assert task.cancelled()
+
+
+async def test_tasks_end_though_one_swallows_a_cancellation() -> None:
+    """As redis does while it connects; what another raised before is not anybody's any more."""
+    swallowed = []
+
+    async def swallows() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            swallowed.append(1)
+        await asyncio.Event().wait()
+
+    async def fails() -> None:
+        raise ValueError
+
+    tasks = [asyncio.create_task(swallows()), asyncio.create_task(fails())]
+    await until(tasks[1].done)
+    await asyncio.wait_for(end(*tasks, None), 5)
+    assert (swallowed, [task.done() for task in tasks]) == ([1], [True, True])

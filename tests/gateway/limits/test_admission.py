@@ -34,10 +34,10 @@ from tests.timing import best_seconds
 class Desk:
     """Limits with a clock of the test's, and requests that go through them."""
 
-    def __init__(self, shared: SharedCounts | None = None, replicas: int = 1) -> None:
+    def __init__(self, shared: SharedCounts | None = None) -> None:
         self.clock = Clock()
         self.metrics = build_metrics("acme", "other")
-        self.limits = Limits(self.metrics, self.clock, shared, replicas)
+        self.limits = Limits(self.metrics, self.clock, shared)
 
     @asynccontextmanager
     async def request(
@@ -283,15 +283,6 @@ async def test_changed_settings_hold_for_the_next_request():
     desk.limits.check_integrity()
 
 
-async def test_gateways_without_redis_may_divide_the_limits():
-    """As processes of one machine do, when told how many they are."""
-    desk, tenant = Desk(replicas=3), build_tenant(requests_per_minute=30)
-    assert await desk.passed(tenant, 30) == 10
-    desk.clock.now += 60
-    async with desk.request(tenant) as (grant, _):
-        assert b"limit-requests: 30\r\nx-ratelimit-remaining-requests: 27" in grant.fields
-
-
 # While Redis is away
 
 
@@ -320,8 +311,9 @@ async def test_local_allows_each_gateway_its_share(caplog):
         assert passed == 20
         assert modes(desk) == {"local": 2}
         assert caplog.text.count("limits go without Redis") == 1
-        desk.clock.now += 60.0
-        await desk.passed(build_tenant(requests_per_minute=60), 5)
+        desk.clock.now += 60
+        async with desk.request(build_tenant(requests_per_minute=60)) as (grant, _):
+            assert b"limit-requests: 60\r\nx-ratelimit-remaining-requests: 57" in grant.fields
         assert caplog.text.count("limits go without Redis") == 2
 
 

@@ -255,6 +255,37 @@ async def test_an_error_of_ours_leaves_nobody_waiting(redis, caplog, monkeypatch
         assert "counting limits failed" in caplog.text
 
 
+async def test_an_error_of_ours_while_redis_is_away_is_not_the_last_word(redis, monkeypatch):
+    """A probe that fails for a reason nobody thought of is followed by another."""
+    monkeypatch.setattr("gateway.limits.shared.PROBE_SECONDS", 0.01)
+    async with counting(redis.url) as (gateway,):
+        gateway.shared.up = False
+        monkeypatch.setattr("gateway.limits.shared.arguments", lambda *_: 1 / 0)
+        gateway.shared.tell(gateway.account(build_tenant(concurrency=5)))
+        await until(lambda: gateway.failures >= 3)
+        monkeypatch.undo()
+        await until(lambda: gateway.shared.up)
+
+
+async def test_what_is_held_is_still_said_after_an_error_of_ours(redis, monkeypatch):
+    """The task that renews leases is begun again when it dies."""
+    monkeypatch.setattr("gateway.limits.shared.RENEW_SECONDS", 0.01)
+    async with counting(redis.url) as (gateway,):
+        account = gateway.account(build_tenant(concurrency=5))
+        assert await gateway.ask(account) is None
+        account.allowance.held = 1
+        gateway.shared._remember(account)
+        said, dies = [], [True]
+
+        def tell(account):
+            if dies:
+                raise ValueError(dies.pop())
+            said.append(account.tenant)
+
+        monkeypatch.setattr(gateway.shared, "tell", tell)
+        await until(lambda: len(said) >= 2)
+
+
 async def test_a_gateway_that_stops_says_what_ended(redis):
     """Its slots are free at once, not only after the lease."""
     tenant = build_tenant(concurrency=1)

@@ -14,10 +14,11 @@ from gateway.metrics import Metrics
 from gateway.processes.admin import ProcessesAdmin
 from gateway.processes.parent import Processes
 from gateway.processes.sums import Sums
+from tests.gateway.scripted_worker import until
 
 
 @asynccontextmanager
-async def admin_before_a_process():
+async def admin_before_a_process(metrics: Metrics | None = None):
     """The parent's port, and the requests that a process behind it was sent."""
     heard: list[web.BaseRequest] = []
 
@@ -28,7 +29,7 @@ async def admin_before_a_process():
     runner = web.ServerRunner(web.Server(hear))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    metrics, sums = Metrics(CollectorRegistry()), Sums()
+    metrics, sums = metrics or Metrics(CollectorRegistry()), Sums()
     processes = Processes(1, lambda *_: [], metrics, sums)
     processes.members[0].admin_port = runner.addresses[0][1]
     try:
@@ -60,3 +61,14 @@ async def test_nothing_but_a_path_is_passed_on(line):
             await reader.read()
         writer.close()
         assert heard == []
+
+
+async def test_processes_are_looked_at_again_after_a_fault(monkeypatch):
+    """What they count must not be lost with one that dies because a page could once not be read."""
+    monkeypatch.setattr("gateway.processes.admin.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("gateway.processes.admin.read_page", lambda _: 1 / 0)
+    metrics = Metrics(CollectorRegistry())
+    async with admin_before_a_process(metrics) as (_, _, heard):
+        await until(lambda: len(heard) >= 2)
+        value = metrics.registry.get_sample_value
+        await until(lambda: (value("homing_task_restarts_total", {"task": "processes"}) or 0) >= 1)
