@@ -65,10 +65,10 @@ class Accounts:
 class Bill:
     """One request's account, a context manager around its whole life.
 
-    Times are monotonic seconds. `request_id` is ours and unique; `shown_id` is what caller, worker and log know the
-    request by, perhaps the caller's own. `output_events` are the events of a stream that had output in them: tokens, or
-    little less. `status` is what the caller was told, or would have been. What is not known
-    yet is None or empty; metrics count an empty tenant or model as `other`.
+    Times are monotonic seconds. `request_id` is ours and unique; `shown_id` is what caller and log know the request
+    by, perhaps the caller's own; workers hear `request_id`. `output_events` are the events of a stream that had output
+    in them: tokens, or little less. `status` is what the caller was told, or would have been. What is not known yet is
+    None or empty; metrics count an empty tenant or model as `other`.
     """
 
     __slots__ = (
@@ -266,6 +266,7 @@ class Bill:
             model=self.model,
             code=self.status,
             total_ms=_milliseconds(now - self.opened_at),
+            worker_request_id=self.request_id if self.tries and self.shown_id != self.request_id else None,
             key_fp=(self.tenant.key_fingerprint or None) if self.tenant is not None else None,
             backend=placement.worker if placement is not None else None,
             reason=placement.reason if placement is not None else None,

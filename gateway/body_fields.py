@@ -17,17 +17,17 @@ MAX_DEPTH: Final = 64
 
 RESERVED: Final = frozenset((
     "kv_transfer_params", "ec_transfer_params", "bootstrap_host", "bootstrap_port", "bootstrap_room", "lora_path",
-    "rid",
+    "lora", "rid", "request_id", "data_parallel_rank", "routed_dp_rank", "disagg_prefill_dp_rank", "id_slot",
 ))  # fmt: skip
-"""Fields by which a router speaks to vLLM and SGLang, and that no caller may write: they fetch blocks of another
-request from another worker (whose it is nobody asks, and any address will do), ask for an adapter past the check of
-models, or give the request another's number."""
+"""Fields by which a router speaks to vLLM, SGLang and llama.cpp, and that no caller may write: they fetch blocks of
+another request from another worker (whose it is nobody asks, and any address will do), ask for an adapter past the
+check of models, give the request another's number, or choose the rank or slot that another is at work in."""
 
 DECIDED: Final = frozenset((
     "model", "messages", "prompt", "stream", "stream_options", "cache_salt", "vllm_xargs", "tools", "max_tokens",
     "max_completion_tokens", "max_output_tokens", "user", "metadata", "session_id", "prompt_cache_key",
     "add_generation_prompt", "chat_template_kwargs", "documents", "system", "instructions", "input",
-    "previous_response_id", "background",
+    "previous_response_id", "background", "priority",
 )) | RESERVED  # fmt: skip
 """Keys the gateway decides on; a second one of the same name is refused, whatever its spelling."""
 

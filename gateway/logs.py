@@ -23,13 +23,15 @@ Fields = Mapping[str, Any]
 
 
 class RequestLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is told of one request. Tokens are the worker's own counts, times are milliseconds."""
+    """What is told of one request. Tokens are the worker's own counts, times are milliseconds. `worker_request_id` is
+    what workers know it by, where that is not what its caller does."""
 
     request_id: str
     tenant: str
     model: str
     code: int
     total_ms: float
+    worker_request_id: str | None = None
     key_fp: str | None = None
     backend: str | None = None
     reason: str | None = None

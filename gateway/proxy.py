@@ -21,6 +21,7 @@ from gateway.client_answer import ClientAnswer
 from gateway.client_request import ClientRequest
 from gateway.errors import ContextLengthExceeded, IsolationUnavailable, ModelNotFound
 from gateway.fleet import Fleet
+from gateway.guarded_fields import check_guarded
 from gateway.heartbeats import Heartbeats
 from gateway.limits.core import Admission, Unlimited
 from gateway.read_bodies import ReadBodies
@@ -96,7 +97,7 @@ class Proxy:
                 try:
                     if not tenant.rewrites.is_empty:
                         call = await self._rewritten(tenant, call)
-                    job = await self._prepare(request, tenant, call, bill, shown_id)
+                    job = await self._prepare(request, tenant, call, bill)
                     await grant.reserve(job.prompt.tokens, call.max_tokens)
                 finally:
                     answer.fields += grant.fields
@@ -140,8 +141,9 @@ class Proxy:
         self._accounts.rewritten(tenant.name, {each.rule for each in applied})
         return call
 
-    async def _prepare(self, request: ClientRequest, tenant: Tenant, call: Call, bill: Bill, shown_id: str) -> Job:
+    async def _prepare(self, request: ClientRequest, tenant: Tenant, call: Call, bill: Bill) -> Job:
         tenant.check_partition(call.partition)
+        check_guarded(call, may_prioritise=tenant.may_prioritise, kept_apart=tenant.is_kept_apart)
         salt = tenant.salt(call.model, client_salt=call.cache_salt, user=call.user)
         self._check_salted(call, salt)
         prompt = await self._prompts.prepare(call.model, call.source, salt=salt, rules=tenant.fold)
@@ -156,7 +158,7 @@ class Proxy:
             prompt=prompt,
             router=self._routers(call.model),
             session=call.session or session_of(request),
-            fields=forwarded_lines(request, shown_id),
+            fields=forwarded_lines(request, bill.request_id),
             body=forward_body(call, salt=salt, ask_usage=call.stream, most_output_tokens=tenant.most_output_tokens),
             strip_usage=call.hides_usage,
             wishes=tenant.wishes if call.endpoint.caches else None,

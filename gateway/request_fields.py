@@ -61,7 +61,7 @@ def session_of(request: ClientRequest) -> str | None:
 
 
 def forwarded_lines(request: ClientRequest, request_id: str) -> bytes:
-    """The header lines a worker gets: the request's id and its trace, nothing else."""
+    """The header lines a worker gets: the id that we gave the request, and its trace, nothing else."""
     lines = f"x-request-id: {request_id}\r\n"
     parent = request.headers["traceparent"] if b"traceparent" in request.field_names else None
     if parent is not None and _TRACE_PARENT.fullmatch(parent):

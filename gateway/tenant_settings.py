@@ -56,6 +56,13 @@ class TenantSettings(Section, frozen=True):
     allow_debug_headers: Annotated[
         bool, Meta(description="Lets it ask with `x-homing-debug: 1` which worker answered and why.")
     ] = False
+    allow_priority: Annotated[
+        bool,
+        Meta(
+            description="Passes on a request's own `priority`, by which workers that schedule by it put it before or "
+            "behind everybody's; else 400. The place in the gateway's own line is `priority` below."
+        ),
+    ] = False
     max_prompt_tokens: Annotated[
         Count | None, Meta(description="Longest prompt in tokens; by default what the model takes.")
     ] = None

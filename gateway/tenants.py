@@ -29,10 +29,11 @@ class Tenant:
     """A tenant as one of its keys opened it.
 
     `models` None means all. `key_fingerprint` is for logs ('' without a key). `debug_headers` allows asking which
-    worker answered. `max_prompt_tokens` None means what the model takes. `cache_partition` is the share of the
-    workers' caches that pays for its requests. `prewarm` lets its recent prompts be kept in memory. `weight` is its
-    share when every worker is full, its priority included. `wishes` is what workers are asked of their caches, None for
-    nothing; `rewrites` what may be changed in its prompts.
+    worker answered, `may_prioritise` a `priority` of its own among everybody's requests at a worker.
+    `max_prompt_tokens` None means what the model takes. `cache_partition` is the share of the workers' caches that
+    pays for its requests. `prewarm` lets its recent prompts be kept in memory. `weight` is its share when every worker
+    is full, its priority included. `wishes` is what workers are asked of their caches, None for nothing; `rewrites`
+    what may be changed in its prompts.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Tenant:
     fold: FoldRules = frozenset()
     policy: str | None = None
     debug_headers: bool = False
+    may_prioritise: bool = False
     max_prompt_tokens: int | None = None
     cache_partition: str | None = None
     wishes: CacheWishes | None = None
@@ -65,6 +67,11 @@ class Tenant:
     def may_use(self, model: str) -> bool:
         """Whether this tenant may ask for the model or adapter."""
         return self.models is None or model in self.models
+
+    @property
+    def is_kept_apart(self) -> bool:
+        """Whether there are others who must not learn what it asks."""
+        return self.isolation.kind is not IsolationKind.SHARED
 
     @property
     def most_output_tokens(self) -> int | None:
@@ -122,6 +129,7 @@ def build_tenant(name: str, settings: TenantSettings, salt_key: bytes | None) ->
         fold=fold_rules(settings.fold),
         policy=policy_name(name, settings),
         debug_headers=settings.allow_debug_headers,
+        may_prioritise=settings.allow_priority,
         max_prompt_tokens=settings.max_prompt_tokens,
         cache_partition=settings.cache_partition,
         wishes=_wishes(settings),

@@ -193,7 +193,7 @@ class Running:
 
 def build_tenants() -> dict[str, TenantSettings]:
     """Kept apart, sharing its cache, allowed to see who answered, short of tokens, not allowed `m`, with a share,
-    rewritten, not kept for prewarming."""
+    rewritten, not kept for prewarming, allowed to set priorities."""
     return {
         "acme": TenantSettings(keys=[key_line("acme-key")]),
         "shared": TenantSettings(keys=[key_line("shared-key")], isolation="shared"),
@@ -203,6 +203,7 @@ def build_tenants() -> dict[str, TenantSettings]:
         "support": TenantSettings(keys=[key_line("support-key")], cache_partition="support"),
         "rewritten": TenantSettings(keys=[key_line("rewritten-key")], rewrite=["clock_last", "tool_order"]),
         "private": TenantSettings(keys=[key_line("private-key")], prewarm=False),
+        "hasty": TenantSettings(keys=[key_line("hasty-key")], allow_priority=True),
     }
 
 

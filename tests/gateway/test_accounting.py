@@ -166,7 +166,7 @@ def test_a_second_try_does_not_count_the_gateways_own_time_again() -> None:
 
 
 async def test_the_log_knows_a_request_by_the_id_that_its_caller_knows() -> None:
-    """The one that was echoed and forwarded, so that a complaint finds its line."""
+    """The one that was echoed, so that a complaint finds its line."""
     lines: list[RequestLine] = []
     async with scripted_worker() as worker, running_gateway(worker) as running:
         running.gateway.server._proxy._accounts.write_line = lines.append

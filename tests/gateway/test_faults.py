@@ -379,11 +379,11 @@ async def test_a_kept_connection_closed_by_its_worker_costs_no_client_an_answer(
     """Case C-18 through the gateway, scaled to the shortest keep-alive that is told apart from a fault."""
     async with scripted_worker(plain_json, keep_alive_seconds=0.55) as worker, running_gateway(worker) as running:
         for number in range(8):
-            answer = await running.ask(headers={"x-request-id": f"r{number}"})
+            answer = await running.ask()
             assert answer.status == 200
             await asyncio.sleep(0.546 + 0.001 * number)
-        ids = [exchange.field("x-request-id") for exchange in worker.exchanges]
-        assert ids == [f"r{number}" for number in range(8)]
+        ids = {exchange.field("x-request-id") for exchange in worker.exchanges}
+        assert len(ids) == len(worker.exchanges) == 8
 
 
 SSE_UNTIL_CLOSE = b"HTTP/1.0 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"

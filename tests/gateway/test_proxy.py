@@ -253,10 +253,10 @@ async def test_nothing_of_the_workers_own_head_reaches_the_client() -> None:
 
 
 async def test_a_sane_request_id_is_echoed_and_another_is_replaced() -> None:
-    """It goes to the worker too."""
+    """The worker hears another one, which is ours."""
     async with one_worker() as (running, worker):
         assert (await running.ask(headers={"x-request-id": "req_1-a.b"})).fields["x-request-id"] == "req_1-a.b"
-        assert worker.exchanges[0].field("x-request-id") == "req_1-a.b"
+        assert worker.exchanges[0].field("x-request-id") not in (None, "req_1-a.b")
         minted = (await running.ask(headers={"x-request-id": 'a"<b>'})).fields["x-request-id"]
         assert minted == worker.exchanges[1].field("x-request-id")
         assert "<" not in minted
