@@ -6,6 +6,7 @@ One entry is `sha256:HEX`, in a file also a key itself; ` expires=2026-12-31` ma
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from hashlib import sha256
@@ -27,7 +28,9 @@ KNOWN_DIGESTS = frozenset(sha256(word.encode()).digest() for word in KNOWN_WORDS
 _FIRST_MOMENT, _LAST_MOMENT = 0.0, 253_402_300_800.0
 """1970 and 10000, in Unix seconds: beyond, a moment cannot be shown in every zone."""
 
-_DIGEST = re.compile(r"sha256:([0-9a-fA-F]{64})")
+_DIGEST = re.compile(r"(?i:sha256):([0-9a-fA-F]{64})")
+_MEANT_AS_DIGEST = re.compile(r"sha-?256\W", re.IGNORECASE)
+_VISIBLE = re.compile(r"[!-~]+")
 _ENDS = re.compile(r"(?P<entry>.*?)\s+expires=(?P<when>\S*)", re.DOTALL)
 
 
@@ -47,7 +50,7 @@ def read_keys(entry: str) -> Iterator[ApiKey]:
     """
     entry, expires_at = split_end(entry)
     kind, _, place = entry.partition(":")
-    if kind == "sha256":
+    if kind.lower() == "sha256":
         yield ApiKey(read_digest(entry), expires_at)
     elif kind != "file" or not place:
         raise SecretError("a key is given as sha256:HEX or file:PATH, never itself; `homing keys hash` makes the first")
@@ -143,18 +146,20 @@ def _keys_in(place: str) -> Iterator[ApiKey]:
 
 def _key(line: str) -> ApiKey:
     entry, expires_at = split_end(line)
-    if entry.startswith("sha256:"):
+    if _MEANT_AS_DIGEST.match(entry):
         return ApiKey(read_digest(entry), expires_at)
     if len(entry) < LEAST_KEY_CHARACTERS:
         raise SecretError(f"a key has at least {LEAST_KEY_CHARACTERS} characters; `homing keys mint TENANT` makes one")
+    if not _VISIBLE.fullmatch(entry):
+        raise SecretError("a key is visible ASCII characters without spaces, alone on its line; remarks begin a line")
     if any(mark in entry.lower().encode(errors="surrogateescape") for mark in EXAMPLE_MARKS):
         raise SecretError("this key comes from an example; `homing keys mint TENANT` makes one that nobody knows")
     return ApiKey(key_digest(entry), expires_at)
 
 
 def _lines(place: str) -> Iterator[tuple[int, str]]:
-    """The lines that say something, with their numbers from 1."""
-    text = read_file(place).decode(errors="surrogateescape")
+    """The lines that say something, with their numbers from 1; a mark of the byte order before them says nothing."""
+    text = read_file(place).removeprefix(BOM_UTF8).decode(errors="surrogateescape")
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.strip().startswith("#"):
             yield number, line.strip()

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 import pytest
 
-from gateway.keys import ApiKey, end_of, read_keys, read_revoked
+from gateway.keys import ApiKey, end_of, read_keys, read_revoked, readable_revoked
 from gateway.secrets import SecretError, key_digest
 from tests.gateway.builders import key_line
 
@@ -160,3 +160,44 @@ def test_a_bad_line_in_the_list_is_named(tmp_path):
     with pytest.raises(SecretError, match=f"{path}:2: a revoked key is written sha256:HEX") as error:
         read_revoked(f"file:{path}")
     assert "CANARY" not in str(error.value)
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n", ""])
+def test_a_file_written_on_windows_has_the_same_keys(ends, tmp_path):
+    """A mark of the byte order at the start, CRLF, or no end of the last line; else a key opens nothing, in silence,
+    and a revoked one goes on to open."""
+    written = b"\xef\xbb\xbf" + f"{key_line('a')}\n{PLAIN}{ends}".replace("\n", ends or "\n").encode()
+    (tmp_path / "keys").write_bytes(written)
+    assert digests(f"file:{tmp_path / 'keys'}") == [key_digest("a"), key_digest(PLAIN)]
+    (tmp_path / "revoked").write_bytes(b"\xef\xbb\xbf" + f"{key_line('a')}{ends}".encode())
+    assert read_revoked(f"file:{tmp_path / 'revoked'}") == {key_digest("a")}
+    assert readable_revoked(f"file:{tmp_path / 'revoked'}") == {key_digest("a")}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"{PLAIN} # a remark", f"acme: {PLAIN}", f'"{PLAIN}" # x', f"{PLAIN}é", f"{PLAIN}\x00", f"{PLAIN}\tx",
+        f"sha256 :{'0' * 64}", f"sha256={'0' * 64}", f"sha256-{'0' * 64}", f"SHA256:{'0' * 63}",
+    ],
+)  # fmt: skip
+def test_what_no_client_can_send_is_no_key(line, tmp_path):
+    """It would be read as a key that nobody has, and the one that was meant would open nothing."""
+    (tmp_path / "keys").write_text(f"{line}\n", encoding="utf-8")
+    told = refusal(f"file:{tmp_path / 'keys'}")
+    assert told.startswith(f"{tmp_path / 'keys'}:1: ")
+    assert PLAIN not in told
+
+
+def test_a_file_in_utf_16_is_refused(tmp_path):
+    """As a shell of Windows writes it."""
+    (tmp_path / "keys").write_bytes(PLAIN.encode("utf-16"))
+    assert "visible ASCII" in refusal(f"file:{tmp_path / 'keys'}")
+
+
+def test_the_name_of_the_digest_may_be_in_capitals(tmp_path):
+    """Tools print it so; taken for a key itself it would open nothing."""
+    shout = key_line("a").replace("sha256", "SHA256")
+    (tmp_path / "keys").write_text(shout)
+    assert digests(shout) == digests(f"file:{tmp_path / 'keys'}") == [key_digest("a")]
+    assert read_revoked(f"file:{tmp_path / 'keys'}") == readable_revoked(f"file:{tmp_path / 'keys'}")
