@@ -17,7 +17,7 @@ class WorkerAddress(NamedTuple):
 
     host: str
     port: int
-    base_path: str
+    base_path: str = ""
 
     @property
     def netloc(self) -> str:

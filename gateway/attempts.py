@@ -23,7 +23,7 @@ from gateway.relay import gateway_error, relay
 from gateway.retries import Retries
 from gateway.tenants import Tenant
 from gateway.upstream import Upstream
-from gateway.upstream_connection import Cause, Connection, Target, UpstreamFault
+from gateway.upstream_connection import Cause, Connection, UpstreamFault
 from gateway.wire import Call, Endpoint
 from gateway.worker_state import Outcome, Worker
 from router.core import Placement, Prompt
@@ -194,9 +194,7 @@ class Attempts:
         body = _body_for(job, worker, bill.placement)
         head = request_head(job, worker, len(body))
         try:
-            connection = await self._upstream.attempt(
-                _target(worker.backend.address), head, body, streams=job.call.stream
-            )
+            connection = await self._upstream.attempt(worker.backend.address, head, body, streams=job.call.stream)
         except UpstreamFault as fault:
             self._report(worker, fault)
             if fault.cause is Cause.BROKE:
@@ -264,11 +262,6 @@ def request_head(job: Job, worker: Worker, body_bytes: int) -> bytes:
     call = job.call
     head = _head_begun(call.endpoint, worker.backend.address, call.stream, worker.api_key)
     return b"%b%d\r\n%b\r\n" % (head, body_bytes, job.fields)
-
-
-@lru_cache(1024)
-def _target(address: WorkerAddress) -> Target:
-    return Target(*address)
 
 
 @lru_cache(1024)

@@ -9,7 +9,6 @@ from typing import Final
 
 from gateway.fleet import Change, ChangeKind, Fleet
 from gateway.upstream import Upstream
-from gateway.upstream_connection import Target
 from gateway.worker_state import Worker
 
 log: Final = logging.getLogger("homing.departures")
@@ -45,6 +44,6 @@ class Departures:
 
     def _cut_off(self, worker: Worker) -> None:
         self._timers.pop(worker, None)
-        cut = self._upstream.cut_off(Target(worker.host, worker.port, worker.base_path))
+        cut = self._upstream.cut_off(worker.backend.address)
         if cut:
             log.warning("worker leaves", extra={"fields": {"worker": worker.name, "requests_cut_off": cut}})

@@ -16,7 +16,6 @@ from gateway.metrics import Metrics
 from gateway.quarantine import TRIAL_SECONDS, Fingerprint, Quarantine, Verdict
 from gateway.retry_budget import RetryBudget, back_off_seconds
 from gateway.upstream import Upstream
-from gateway.upstream_connection import Target
 from gateway.worker_state import Outcome, State, Worker
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ class Retries:
             self.over(job, well=False)
         self._quarantine.broke(self._fingerprint(job), worker.name, self._clock())
         if worker.state is not State.DOWN:
-            if not await self._upstream.listens(Target(worker.host, worker.port, worker.base_path)):
+            if not await self._upstream.listens(worker.backend.address):
                 self._fleet.report(worker, Outcome.REFUSED)
         elif worker.gone_since_ready:
             self._died(worker)

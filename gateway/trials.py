@@ -11,7 +11,7 @@ import msgspec
 from gateway.fleet import Fleet
 from gateway.metrics import Metrics
 from gateway.upstream import Upstream
-from gateway.upstream_connection import Connection, Target, UpstreamFault
+from gateway.upstream_connection import Connection, UpstreamFault
 from gateway.worker_state import Worker
 
 TRIAL_TOKENS: Final = 4
@@ -78,7 +78,7 @@ class Trials:
     def _quiet_seconds(self, worker: Worker) -> float:
         """Since when streams wait for a first byte, and none of any answer has come; 0 when none waits."""
         now, waiting, heard = self._clock(), None, worker.heard_at
-        for connection in self._upstream.busy_at(Target(worker.host, worker.port, worker.base_path)):
+        for connection in self._upstream.busy_at(worker.backend.address):
             if connection.answered:
                 heard = max(heard, connection.last_byte_at)
             elif connection.streams and (waiting is None or connection.last_byte_at < waiting):
@@ -87,7 +87,7 @@ class Trials:
 
     async def _ask(self, worker: Worker) -> bool:
         head, body = trial_request(worker)
-        connection = await self._upstream.attempt(Target(worker.host, worker.port, worker.base_path), head, body)
+        connection = await self._upstream.attempt(worker.backend.address, head, body)
         try:
             await _to_its_end(connection)
             status = connection.answered_head.status
@@ -98,11 +98,12 @@ class Trials:
 
 def trial_request(worker: Worker) -> tuple[bytes, bytes]:
     """Head and body of a request for four tokens of the first model that the worker lists."""
+    address = worker.backend.address
     model = next((card.id for card in worker.cards or ()), "")
     body = msgspec.json.encode({"model": model, "prompt": "1", "max_tokens": TRIAL_TOKENS, "stream": True})
     key = f"authorization: Bearer {worker.api_key}\r\n" if worker.api_key else ""
     head = (
-        f"POST {worker.base_path}{TRIAL_PATH} HTTP/1.1\r\nhost: {worker.backend.address.netloc}\r\n"
+        f"POST {address.base_path}{TRIAL_PATH} HTTP/1.1\r\nhost: {address.netloc}\r\n"
         f"content-type: application/json\r\ncontent-length: {len(body)}\r\n{TRIAL_FIELD}: 1\r\n{key}\r\n"
     )
     return head.encode("latin-1"), body

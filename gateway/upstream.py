@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from gateway.upstream_connection import Cause, Connection, Target, UpstreamFault
+from gateway.addresses import WorkerAddress
+from gateway.upstream_connection import Cause, Connection, UpstreamFault
 
 STALE_AFTER_SECONDS: Final = 0.5
 """A kept connection that lay idle at least this long and breaks before any byte came back was closed by the worker's
@@ -52,14 +53,14 @@ class Upstream:
         self._timeouts = timeouts
         self._keep_idle_seconds = keep_idle_seconds
         self._stale_after_seconds = stale_after_seconds
-        self._idle: defaultdict[Target, list[Connection]] = defaultdict(list)
+        self._idle: defaultdict[WorkerAddress, list[Connection]] = defaultdict(list)
         self._busy: set[Connection] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._tick_seconds = min(0.15, min(timeouts.first_byte_seconds, timeouts.idle_seconds) / 10)
         self._closed = False
         self._on_close: list[Callable[[], None]] = []
 
-    async def attempt(self, target: Target, head: bytes, body: bytes, *, streams: bool = True) -> Connection:
+    async def attempt(self, target: WorkerAddress, head: bytes, body: bytes, *, streams: bool = True) -> Connection:
         """Send one request and wait for its first payload byte (or its end); raises `UpstreamFault`.
 
         The caller owns the connection from here on and must `release` it, whatever happens.
@@ -76,7 +77,7 @@ class Upstream:
                     raise
         return await self._exchange(await self._connect(target), head, body, streams=streams)
 
-    async def listens(self, target: Target) -> bool:
+    async def listens(self, target: WorkerAddress) -> bool:
         """Whether anybody accepts a connection there now; yes where we have no descriptor to find out with."""
         try:
             connection = await self._connect(target)
@@ -131,7 +132,7 @@ class Upstream:
         """Connections with an exchange under way."""
         return len(self._busy)
 
-    def busy_at(self, target: Target) -> tuple[Connection, ...]:
+    def busy_at(self, target: WorkerAddress) -> tuple[Connection, ...]:
         """The connections to one worker with an exchange under way."""
         return tuple(connection for connection in self._busy if connection.target == target)
 
@@ -139,7 +140,7 @@ class Upstream:
         """Whether a byte of some answer under way has come after `since` (the loop's seconds)."""
         return any(connection.answered and connection.last_byte_at > since for connection in self._busy)
 
-    def cut_off(self, target: Target) -> int:
+    def cut_off(self, target: WorkerAddress) -> int:
         """Fail every exchange with one worker: their callers are told so. Returns how many there were."""
         cut = self.busy_at(target)
         for connection in cut:
@@ -176,7 +177,7 @@ class Upstream:
             raise
         return connection
 
-    def _take_idle(self, target: Target) -> Connection | None:
+    def _take_idle(self, target: WorkerAddress) -> Connection | None:
         """The one used last: it is the least likely to be stale."""
         connections = self._idle.get(target)
         while connections:
@@ -185,7 +186,7 @@ class Upstream:
                 return connection
         return None
 
-    async def _connect(self, target: Target) -> Connection:
+    async def _connect(self, target: WorkerAddress) -> Connection:
         """A new connection. Time that this process itself was late is no fault of the worker: it is given once more."""
         loop, seconds = asyncio.get_running_loop(), self._timeouts.connect_seconds
         for chance in range(CONNECT_CHANCES):

@@ -6,8 +6,9 @@ import asyncio
 import math
 from collections.abc import Callable
 from enum import Enum
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
+from gateway.addresses import WorkerAddress
 from gateway.body_framing import Framing, MalformedBody
 from gateway.response_head import HEAD_LIMIT_BYTES, MalformedAnswer, ResponseHead, framing_of, parse_head
 
@@ -19,14 +20,6 @@ _PENDING_LIMIT_BYTES: Final = 256 * 1024
 _SINK_FAILED: Final = "what takes its answer failed"
 _SWITCHING_PROTOCOLS: Final = 101
 _FIRST_FINAL_STATUS: Final = 200
-
-
-class Target(NamedTuple):
-    """Where a worker listens; `base_path` tells workers apart that share a port."""
-
-    host: str
-    port: int
-    base_path: str = ""
 
 
 class Cause(Enum):
@@ -64,7 +57,7 @@ class Connection(asyncio.Protocol):
         "fault", "framing", "head", "last_byte_at", "sent_at", "streams", "target",
     )  # fmt: skip
 
-    def __init__(self, target: Target, on_lost: Callable[[Connection], None]) -> None:
+    def __init__(self, target: WorkerAddress, on_lost: Callable[[Connection], None]) -> None:
         self.target = target
         self.closed = False
         self.busy = False

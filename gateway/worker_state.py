@@ -111,7 +111,6 @@ class Worker:
         self._on_change = on_change
         self.standing = Standing(rules)
         self.name = backend.name
-        self.host, self.port, self.base_path = backend.address
         self.api_key = backend.api_key
         self.state = State.UNKNOWN
         self.trouble: str | None = "not probed yet"

@@ -42,9 +42,9 @@ class SourceFinder:
         """The worker's streams; none where it publishes nothing. `NotAsked`, or `SourceError` for unusable ones."""
         try:
             answer = await self._page(worker, VLLM_PAGE)
-            found = [] if answer is None else vllm_sources(answer, worker.host)
+            found = [] if answer is None else vllm_sources(answer, worker.backend.address.host)
             if not found:
-                found = sglang_sources(await self._page(worker, SGLANG_PAGE), worker.host)
+                found = sglang_sources(await self._page(worker, SGLANG_PAGE), worker.backend.address.host)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise NotAsked(type(error).__name__) from None
         return found

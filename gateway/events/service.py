@@ -190,7 +190,7 @@ class Events:
             return
         try:
             if followed.settings.endpoint is not None:
-                followed.sources = configured_sources(followed.settings, worker.host)
+                followed.sources = configured_sources(followed.settings, worker.backend.address.host)
             else:
                 followed.sources = await self._finder.find(worker)
         except NotAsked:

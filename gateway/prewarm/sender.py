@@ -11,7 +11,7 @@ from gateway.cache_wishes import with_wishes
 from gateway.prewarm.bodies import PULL_PATH, compute_path, one_token_body, pull_body, request_head
 from gateway.prewarm.store import KeptPrompt
 from gateway.upstream import Upstream
-from gateway.upstream_connection import Connection, Target, UpstreamFault
+from gateway.upstream_connection import Connection, UpstreamFault
 from gateway.worker_state import Worker
 
 ANSWER_BYTES: Final = 1 << 20
@@ -70,7 +70,7 @@ class Sender:
     async def pull(self, kept: KeptPrompt, worker: Worker, source: Worker) -> bool:
         """Let `worker` bring the prompt's blocks from `source`; whether it then had most of them."""
         body = pull_body(_body(kept, worker), source.backend.address.url)
-        answer = await self._ask(worker, worker.base_path + PULL_PATH, body)
+        answer = await self._ask(worker, worker.backend.address.base_path + PULL_PATH, body)
         if answer.status != 200:
             if answer.status in _NO_ROUTE:
                 self._cannot_pull.add((worker.name, ""))
@@ -86,7 +86,7 @@ class Sender:
     async def compute(self, kept: KeptPrompt, worker: Worker) -> None:
         """Let `worker` prefill the prompt; raises `SendError` when it did not."""
         answer = await self._ask(
-            worker, compute_path(worker.base_path, kept.endpoint), one_token_body(_body(kept, worker))
+            worker, compute_path(worker.backend.address.base_path, kept.endpoint), one_token_body(_body(kept, worker))
         )
         if answer.status != 200:
             raise SendError(f"it answers {answer.status}", refused=answer.status < 500 and answer.status != 429)
@@ -94,9 +94,7 @@ class Sender:
     async def _ask(self, worker: Worker, path: str, body: bytes) -> Answer:
         head = request_head(worker.backend.address.netloc, path, worker.api_key, len(body))
         try:
-            connection = await self._upstream.attempt(
-                Target(worker.host, worker.port, worker.base_path), head, body, streams=False
-            )
+            connection = await self._upstream.attempt(worker.backend.address, head, body, streams=False)
         except UpstreamFault as fault:
             raise SendError(f"no answer ({fault.cause.value})", refused=False) from None
         try:

@@ -10,12 +10,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gateway.accounting import Accounts
+from gateway.addresses import WorkerAddress
 from gateway.client_answer import ClientAnswer
 from gateway.dialects.openai import OPENAI
 from gateway.metrics import Metrics
 from gateway.relay import relay
 from gateway.upstream import Timeouts, Upstream
-from gateway.upstream_connection import Target
 from tests.gateway.scripted_worker import DONE, Exchange, Script, event, scripted_worker
 
 HEAD = b"POST / HTTP/1.1\r\nhost: w\r\ncontent-length: %d\r\n\r\n"
@@ -78,7 +78,7 @@ async def test_a_reader_that_catches_up_at_once_gets_the_rest(script: Script, ex
     accounts = Accounts(Metrics(CollectorRegistry()), time.monotonic)
     body = b'{"stream": true}'
     async with scripted_worker(script) as worker:
-        connection = await upstream.attempt(Target("127.0.0.1", worker.port), HEAD % len(body), body)
+        connection = await upstream.attempt(WorkerAddress("127.0.0.1", worker.port), HEAD % len(body), body)
         with accounts.open("1") as bill:
             async with asyncio.timeout(3):
                 await relay(connection, cast(ClientAnswer, answer), bill, strip=True, stalled_seconds=1.0)

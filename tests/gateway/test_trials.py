@@ -14,7 +14,6 @@ from gateway.fleet import Fleet
 from gateway.metrics import Metrics
 from gateway.trials import Trials, trial_request
 from gateway.upstream import Timeouts, Upstream
-from gateway.upstream_connection import Target
 from gateway.worker_state import ServingFacts, Worker
 from tests.gateway.builders import build_backend, build_healthy
 from tests.gateway.scripted_worker import (
@@ -66,7 +65,7 @@ class Rig:
     async def asked(self, *, streams: bool = True) -> AsyncIterator[None]:
         """While a request is at the worker, unanswered."""
         head, body = trial_request(self.worker)
-        target = Target(self.worker.host, self.worker.port, self.worker.base_path)
+        target = self.worker.backend.address
         before = len(self.upstream.busy_at(target))
         task = asyncio.create_task(self.upstream.attempt(target, head, body, streams=streams))
         async with self.fleet.lease("w1"):
@@ -176,7 +175,7 @@ async def test_a_stream_that_moves_is_heard() -> None:
         await exchange.client_gone()
 
     async with build_rig(drip) as (rig, worker):
-        target = Target(rig.worker.host, rig.worker.port, rig.worker.base_path)
+        target = rig.worker.backend.address
         head, body = trial_request(rig.worker)
         connection = await rig.upstream.attempt(target, head, body)
         worker.script = silent

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from gateway.addresses import WorkerAddress
 from gateway.upstream import Timeouts, Upstream
-from gateway.upstream_connection import Cause, Connection, Target, UpstreamFault
+from gateway.upstream_connection import Cause, Connection, UpstreamFault
 from tests.gateway.scripted_worker import (
     Exchange,
     ScriptedWorker,
@@ -34,8 +35,8 @@ def build_head(body: bytes) -> bytes:
     return b"POST /v1/chat/completions HTTP/1.1\r\nhost: w\r\ncontent-length: %d\r\n\r\n" % len(body)
 
 
-def target_of(worker: ScriptedWorker) -> Target:
-    return Target("127.0.0.1", worker.port)
+def target_of(worker: ScriptedWorker) -> WorkerAddress:
+    return WorkerAddress("127.0.0.1", worker.port)
 
 
 @pytest.fixture
@@ -128,7 +129,7 @@ async def test_an_answer_without_body_is_an_answer(upstream: Upstream) -> None:
 async def test_a_refused_connection_is_told_as_such(upstream: Upstream) -> None:
     """Nothing was sent: any other worker may be asked."""
     with pytest.raises(UpstreamFault) as caught:
-        await upstream.attempt(Target("127.0.0.1", refused_port()), build_head(BODY), BODY)
+        await upstream.attempt(WorkerAddress("127.0.0.1", refused_port()), build_head(BODY), BODY)
     assert (caught.value.cause, caught.value.answered) == (Cause.REFUSED, False)
 
 
@@ -357,7 +358,7 @@ async def test_an_answer_that_came_before_the_request_was_read_costs_the_connect
         writer.close()
 
     server = await asyncio.start_server(refuse_early, "127.0.0.1", 0, limit=2**16)
-    target = Target("127.0.0.1", server.sockets[0].getsockname()[1])
+    target = WorkerAddress("127.0.0.1", server.sockets[0].getsockname()[1])
     connection = await upstream.attempt(target, build_head(body), body)
     assert connection.answered_head.status == 413
     upstream.release(connection)

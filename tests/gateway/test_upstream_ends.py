@@ -10,8 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from gateway.addresses import WorkerAddress
 from gateway.upstream import Timeouts, Upstream
-from gateway.upstream_connection import Cause, Target, UpstreamFault
+from gateway.upstream_connection import Cause, UpstreamFault
 from tests.gateway.scripted_worker import Exchange, answer_json, refused_port, scripted_worker, silent, until
 from tests.gateway.test_upstream import BODY, ask, build_head, build_upstream, target_of
 
@@ -99,7 +100,7 @@ async def test_a_worker_is_not_dead_because_we_have_no_descriptor() -> None:
         with no_descriptor_left():
             assert await pool.listens(target_of(worker))
         assert await pool.listens(target_of(worker))
-        assert not await pool.listens(Target("127.0.0.1", refused_port()))
+        assert not await pool.listens(WorkerAddress("127.0.0.1", refused_port()))
         pool.close()
 
 
@@ -107,7 +108,7 @@ async def test_workers_that_share_a_port_are_told_apart_by_their_paths() -> None
     """One leaves: the other's requests stay, and it is not taken for hung for the other's silence."""
     async with scripted_worker(silent) as worker:
         pool = Upstream(Timeouts(1.0, 5.0, 5.0, 5.0))
-        one, other = (Target("127.0.0.1", worker.port, path) for path in ("/one", "/other"))
+        one, other = (WorkerAddress("127.0.0.1", worker.port, path) for path in ("/one", "/other"))
         tasks = [asyncio.create_task(pool.attempt(target, build_head(BODY), BODY)) for target in (one, other)]
         await until(lambda: len(worker.exchanges) == 2)
         assert len(pool.busy_at(one)) == pool.cut_off(one) == 1
