@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import struct
 from collections.abc import AsyncIterator
@@ -10,6 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 PIECE_BYTES = 65536
+_COMMAND = re.compile(rb"(?:^|\r\n)\*\d+\r\n(?=\$)")
+"""Where a command of Redis' protocol begins."""
 
 
 @dataclass
@@ -18,7 +21,8 @@ class FaultProxy:
 
     `delay_seconds` is added to each piece in each direction without reordering; `bytes_per_second` throttles each
     connection; `blackhole` takes everything and passes nothing; `cut_after_bytes` ends a connection after so much of
-    an answer; `refuse` resets each new connection.
+    an answer; `refuse` resets each new connection; `says` is what every command of a Redis client is answered with
+    instead of being passed on.
     """
 
     target: tuple[str, int]
@@ -27,6 +31,7 @@ class FaultProxy:
     blackhole: bool = False
     cut_after_bytes: int | None = None
     refuse: bool = False
+    says: bytes | None = None
     port: int = 0
     connections: int = 0
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
@@ -47,7 +52,7 @@ class FaultProxy:
         self._writers |= pair
         try:
             async with asyncio.TaskGroup() as both:
-                both.create_task(self._pass_on(reader, far_writer, answers=False))
+                both.create_task(self._pass_on(reader, far_writer, answers=False, back=writer))
                 both.create_task(self._pass_on(far_reader, writer, answers=True))
         except* (ConnectionError, asyncio.IncompleteReadError):
             pass
@@ -56,7 +61,14 @@ class FaultProxy:
             for end in pair:
                 end.close()
 
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool) -> None:
+    async def _pass_on(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        answers: bool,
+        back: asyncio.StreamWriter | None = None,
+    ) -> None:
         """One direction. What is delayed waits in a queue, so that a delay does not become a throttle."""
         queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
         sender = asyncio.create_task(self._send(queue, writer, answers=answers))
@@ -64,7 +76,9 @@ class FaultProxy:
         loop = asyncio.get_running_loop()
         try:
             while data := await reader.read(PIECE_BYTES):
-                if not self.blackhole:
+                if self.says is not None and back is not None:
+                    back.write(self.says * len(_COMMAND.findall(data)))
+                elif not self.blackhole:
                     queue.put_nowait((loop.time() + self.delay_seconds, data))
             queue.put_nowait((loop.time() + self.delay_seconds, b""))
             await sender

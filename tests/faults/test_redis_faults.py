@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 
@@ -92,22 +93,26 @@ async def test_a_redis_that_is_not_there_at_the_start_keeps_nobody_waiting(stage
     )
 
 
-@pytest.mark.row("C2", seconds=180)
-async def test_a_killed_redis_costs_no_answer_and_no_time(stage: Stage) -> None:
-    """SIGKILL under load, and an empty one at the same place afterwards."""
+async def stopped_under_load(
+    stage: Stage, stop: Callable[[RedisServer], None], go_on: Callable[[RedisServer], None]
+) -> None:
+    """Two gateways whose Redis stops and goes on, beside the same minute without that."""
     with stage.redis() as redis:
         redis.start()
         clients = [stage.client(gateway) for gateway in await two_gateways(stage, redis.url)]
-        await beside_a_control(stage, clients, redis.kill, redis.start)
+        await beside_a_control(stage, clients, partial(stop, redis), partial(go_on, redis))
+
+
+@pytest.mark.row("C2", seconds=180)
+async def test_a_killed_redis_costs_no_answer_and_no_time(stage: Stage) -> None:
+    """SIGKILL under load, and an empty one at the same place afterwards."""
+    await stopped_under_load(stage, RedisServer.kill, RedisServer.start)
 
 
 @pytest.mark.row("C3", seconds=180)
 async def test_a_frozen_redis_costs_no_answer_and_no_time(stage: Stage) -> None:
     """SIGSTOP: connections stay and nothing is answered."""
-    with stage.redis() as redis:
-        redis.start()
-        clients = [stage.client(gateway) for gateway in await two_gateways(stage, redis.url)]
-        await beside_a_control(stage, clients, redis.freeze, redis.thaw)
+    await stopped_under_load(stage, RedisServer.freeze, RedisServer.thaw)
 
 
 @pytest.mark.row("C4", seconds=180)
