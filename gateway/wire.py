@@ -242,24 +242,30 @@ def read_usage(answer: bytes) -> Usage | None:
         usage = _ANSWER.decode(answer).usage
     except (msgspec.DecodeError, RecursionError):
         return None
-    if usage is None:
-        return None
-    details = usage.prompt_tokens_details
-    return Usage(usage.prompt_tokens, usage.completion_tokens, details.cached_tokens if details else None)
+    return usage.counted() if usage is not None else None
 
 
-class _Details(msgspec.Struct):
+class UsageDetails(msgspec.Struct):
+    """What is told of a prompt's tokens."""
+
     cached_tokens: TokenCount | None = None
 
 
-class _UsageBlock(msgspec.Struct):
+class UsageBlock(msgspec.Struct):
+    """A usage block with OpenAI's names; other APIs have names of their own for its fields."""
+
     prompt_tokens: TokenCount = 0
     completion_tokens: TokenCount = 0
-    prompt_tokens_details: _Details | None = None
+    prompt_tokens_details: UsageDetails | None = None
+
+    def counted(self) -> Usage:
+        """What it says."""
+        details = self.prompt_tokens_details
+        return Usage(self.prompt_tokens, self.completion_tokens, details.cached_tokens if details else None)
 
 
 class _Answer(msgspec.Struct):
-    usage: _UsageBlock | None = None
+    usage: UsageBlock | None = None
 
 
 _ANSWER: Final = msgspec.json.Decoder(_Answer)

@@ -10,20 +10,16 @@ from gateway.dialects.core import Dialect, StreamScanner
 from gateway.dialects.event_scanner import EventScanner
 from gateway.dialects.openai import OpenAi
 from gateway.errors import GatewayError
-from gateway.wire import TokenCount, Usage
+from gateway.wire import TokenCount, Usage, UsageBlock, UsageDetails
 
 _GOOD_ENDS: Final = frozenset(("response.completed", "response.incomplete"))
 _BAD_ENDS: Final = frozenset(("response.failed", "error"))
 
 
-class _InputDetails(msgspec.Struct):
-    cached_tokens: TokenCount | None = None
-
-
-class _UsageBlock(msgspec.Struct):
-    input_tokens: TokenCount = 0
-    output_tokens: TokenCount = 0
-    input_tokens_details: _InputDetails | None = None
+class _UsageBlock(UsageBlock):
+    prompt_tokens: TokenCount = msgspec.field(default=0, name="input_tokens")
+    completion_tokens: TokenCount = msgspec.field(default=0, name="output_tokens")
+    prompt_tokens_details: UsageDetails | None = msgspec.field(default=None, name="input_tokens_details")
 
 
 class _Response(msgspec.Struct):
@@ -79,10 +75,7 @@ class Responses(OpenAi):
 
 
 def _usage(response: _Response | None) -> Usage | None:
-    if response is None or response.usage is None:
-        return None
-    usage, details = response.usage, response.usage.input_tokens_details
-    return Usage(usage.input_tokens, usage.output_tokens, details.cached_tokens if details else None)
+    return response.usage.counted() if response is not None and response.usage is not None else None
 
 
 RESPONSES: Final[Dialect] = Responses()

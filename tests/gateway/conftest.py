@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,12 @@ ON_BOTH_LOOPS = ("test_upstream", "test_faults", "test_phases", "test_a_gigabyte
 tests begin."""
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a test's configuration is to be."""
+    return tmp_path / "homing.yaml"
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, LoopFactory]:

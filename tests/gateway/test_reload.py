@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from pathlib import Path
-
-import pytest
 
 from gateway.reload import APPLIED, REFUSED, UNCHANGED
 from tests.gateway.builders import key_line
@@ -21,11 +18,6 @@ from tests.gateway.reloading import (
 )
 from tests.gateway.running_gateway import Running
 from tests.gateway.scripted_worker import Exchange, event, scripted_worker, until
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "homing.yaml"
 
 
 def result_counts(running: Running) -> dict[str, float]:

@@ -6,9 +6,6 @@ import asyncio
 import io
 import itertools
 import json
-from pathlib import Path
-
-import pytest
 
 from gateway.fleet import Change, ChangeKind
 from gateway.logs import RequestLog
@@ -25,11 +22,6 @@ from tests.gateway.reloading import (
     status_with,
 )
 from tests.gateway.scripted_worker import scripted_worker, until
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "homing.yaml"
 
 
 async def test_workers_come_go_and_change_weight(path):

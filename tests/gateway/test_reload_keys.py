@@ -8,7 +8,6 @@ import logging
 import os
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -27,11 +26,6 @@ from tests.gateway.reloading import (
 )
 from tests.gateway.scripted_worker import scripted_worker, until
 from tests.gateway.test_probes import free_port
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "homing.yaml"
 
 
 async def test_a_folder_is_swapped_as_kubernetes_does_it(tmp_path):
