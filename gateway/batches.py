@@ -10,12 +10,14 @@ from typing import Final
 import msgspec
 
 from gateway.wire import Call
+from router.core import Json
 from router.tokenise import BYTES_PER_TOKEN
 
 MOST_ANSWERS: Final = 16_384
 """Of one prompt: vLLM's own bound. A larger wish is refused by the worker, and must not move anybody's account."""
 
 _REPEATED: Final = ("n", "best_of")
+_LONGEST_NUMBER: Final = 20
 
 
 def other_prompts(call: Call) -> list[str | list[int]]:
@@ -42,4 +44,18 @@ def answers_to_each(call: Call) -> int:
         return 1
     fields = call.raw
     asked = (msgspec.json.decode(fields[name]) for name in _REPEATED if name in fields)
-    return min(MOST_ANSWERS, max([1, *(number for number in asked if type(number) is int)]))
+    return min(MOST_ANSWERS, max([1, *map(_whole, asked)]))
+
+
+def _whole(given: Json) -> int:
+    """A whole number as vLLM reads one, in quotes or with a point, too; 0 for what is none."""
+    if type(given) is int:
+        return given
+    if type(given) is float:
+        return int(given) if given.is_integer() else 0
+    if type(given) is not str or len(given) > _LONGEST_NUMBER:
+        return 0
+    try:
+        return int(given)
+    except ValueError:
+        return 0

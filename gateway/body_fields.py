@@ -27,7 +27,7 @@ DECIDED: Final = frozenset((
     "model", "messages", "prompt", "stream", "stream_options", "cache_salt", "vllm_xargs", "tools", "max_tokens",
     "max_completion_tokens", "max_output_tokens", "user", "metadata", "session_id", "prompt_cache_key",
     "add_generation_prompt", "chat_template_kwargs", "documents", "system", "instructions", "input",
-    "previous_response_id", "background", "priority",
+    "previous_response_id", "background", "priority", "n", "best_of", "n_predict",
 )) | RESERVED  # fmt: skip
 """Keys the gateway decides on; a second one of the same name is refused, whatever its spelling."""
 

@@ -71,7 +71,8 @@ class Limits:
         budget = tenant.budget
         if budget is None or budget.when_spent != "deprioritise":
             return False
-        return self.account(tenant).allowance.spent(self.clock())
+        account = self.account(tenant)
+        return account.enforced and account.allowance.spent(self.clock())
 
     def check_integrity(self) -> None:
         """Raise AssertionError when a tenant holds less than nothing."""

@@ -13,6 +13,7 @@ from gateway.limits.account import Account, Question
 from gateway.limits.allowance import BUDGET, CONCURRENCY, REQUESTS, TOKENS, Refusal
 from gateway.limits.answer_fields import anthropic_fields, openai_fields, retry_headers
 from gateway.limits.core import Grant
+from gateway.limits.output_bound import longer_output
 from gateway.limits.shared import Away, SharedCounts
 from gateway.wire import Call, Endpoint
 
@@ -173,15 +174,15 @@ class LimitedGrant:
         return float(self._prompt_tokens) if left and bill.tries else 0.0
 
     def _check_output(self) -> None:
-        account, asked = self._account, self._call.max_tokens
+        account = self._account
         bound = account.limits.max_output_tokens if account.limits is not None else None
-        if bound is None or asked is None or asked <= bound:
+        over = longer_output(self._call, bound) if bound is not None else None
+        if over is None:
             return
         self._limits.count(account, OUTPUT, enforced=account.enforced)
         if account.enforced:
-            raise InvalidRequest(
-                f"The answer may have {bound} tokens with this key; the request asks for {asked}.", param="max_tokens"
-            )
+            told = f"The answer may have {bound} tokens with this key; the request asks for {over.asked}."
+            raise InvalidRequest(told, param=over.field)
 
     def _refused(self, refusal: Refusal, *, fields: bool) -> RateLimited | QuotaSpent:
         self._limits.count(self._account, refusal.limit, enforced=True)

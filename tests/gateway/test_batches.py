@@ -33,10 +33,11 @@ def test_sizes_of_prompts():
 @pytest.mark.parametrize(
     ("fields", "answers"),
     [({}, 1), ({"n": 5}, 5), ({"n": 2, "best_of": 7}, 7), ({"n": 10**15}, MOST_ANSWERS), ({"n": -3}, 1),
-     ({"n": None, "best_of": "many"}, 1)],
+     ({"n": None, "best_of": "many"}, 1), ({"n": "7"}, 7), ({"n": 7.0, "best_of": "1e9"}, 7), ({"n": True}, 1),
+     ({"n": "1_000"}, 1000), ({"n": 0.5, "best_of": [9]}, 1), ({"n": "9" * 5000}, 1)],
 )  # fmt: skip
 def test_how_many_answers_are_made(fields, answers):
-    """What no worker would take is for the worker to refuse; it moves no account."""
+    """What no worker would take is for the worker to refuse; it moves no account. vLLM takes a number in quotes."""
     assert answers_to_each(build_call(prompt="a", **fields)) == answers
 
 
