@@ -20,6 +20,8 @@ from tests.end_to_end.processes import GatewayProcess, Process, free_port, gatew
 POOL = ("--num-gpu-blocks-override", "150", "--max-model-len", "1024")
 """2,384 tokens of cache: a few prompts fill it, so that blocks are evicted all the time."""
 
+MIXED = ["known", "believed: it publishes no events"]
+
 DRAW = random.Random(7)
 HEADS = [[DRAW.randrange(1, 250) for _ in range(400)] for _ in range(12)]
 
@@ -39,6 +41,7 @@ def mixed(tmp_path_factory) -> Iterator[tuple[GatewayProcess, list[Process], int
     with simulated_worker(directory, *POOL, *flags) as telling, simulated_worker(directory, *POOL) as silent:
         urls = {"w0": telling.url, "w1": silent.url}
         with gateway(directory, build_config(directory, urls, tokenizer=str(find_smollm2()))) as process:
+            wait_for_caches(process, MIXED)
             yield process, [telling, silent], ports[1]
 
 
@@ -94,6 +97,11 @@ def cache_of(process: GatewayProcess, worker: str) -> str:
     return json.loads(get(f"{process.admin}/readyz")[1])["workers"][worker]["cache"]
 
 
+def wait_for_caches(process: GatewayProcess, caches: list[str]) -> None:
+    """Until the workers' caches are this: whose page does not come within a start's bound is asked again later."""
+    wait_for(lambda: [cache_of(process, worker) for worker in ("w0", "w1")] == caches, seconds=30, what=str(caches))
+
+
 def known_of_candidates(process: GatewayProcess) -> dict[str, bool]:
     """What /explain says of each candidate's cached tokens: known, or believed."""
     body = json.dumps({"model": MODEL, "prompt": HEADS[0]}).encode()
@@ -127,13 +135,16 @@ def test_every_prediction_is_exact_before_and_after_a_worker_is_killed(tmp_path)
         told = gone + published(ports[1]) + published(others[1])
         wait_for(lambda: applied(process) >= told, seconds=20, what="the events of what was answered")
 
+    def is_empty() -> bool:
+        return metric(process, 'backend_known_blocks{backend="w0"}') == 0
+
     with ExitStack() as stack:
         doomed = stack.enter_context(simulated_worker(tmp_path, *POOL, *event_flags(ports), port=port))
         lasting = stack.enter_context(simulated_worker(tmp_path, *POOL, *event_flags(others)))
         config = build_config(tmp_path, {"w0": doomed.url, "w1": lasting.url}, tokenizer=str(find_smollm2()))
         # What prewarming brings to the restarted worker would be told of between `settle` and the answer.
         process = stack.enter_context(gateway(tmp_path, {**config, "prewarm": {"enabled": False}}))
-        assert [cache_of(process, worker) for worker in ("w0", "w1")] == ["known", "known"]  # from the first request on
+        wait_for_caches(process, ["known", "known"])  # from the first request on
         draw = random.Random(1)
         assert ask_many(process, 40, draw, settle) == {"w0", "w1"}
         settle()
@@ -142,9 +153,10 @@ def test_every_prediction_is_exact_before_and_after_a_worker_is_killed(tmp_path)
         gone = published(ports[1])
         doomed.kill()
         with simulated_worker(tmp_path, *POOL, *event_flags(ports), port=port):
+            wait_for(is_empty, what="the crash to be noticed")
             wait_for(lambda: metric(process, 'backend_up{backend="w0"}') == 1, what="the worker to be back")
-            assert metric(process, 'backend_known_blocks{backend="w0"}') == 0
-            wait_for(lambda: cache_of(process, "w0") == "known", seconds=10, what="its events to be followed")
+            assert is_empty()
+            wait_for_caches(process, ["known", "known"])
             assert ask_many(process, 25, draw, settle) == {"w0", "w1"}
 
         pairs = wait_for(lambda: all_answered(process, 65), seconds=10, what="the log's last line")
@@ -162,7 +174,7 @@ def test_one_worker_may_be_known_and_the_other_believed(mixed):
         wait_for(lambda: applied(process) >= told, seconds=20, what="the events of what was answered")
 
     assert ask_many(process, 30, random.Random(2), settle) == {"w0", "w1"}
-    assert [cache_of(process, worker) for worker in ("w0", "w1")] == ["known", "believed: it publishes no events"]
+    assert [cache_of(process, worker) for worker in ("w0", "w1")] == MIXED
     assert known_of_candidates(process) == {"w0": True, "w1": False}
     known, exact = predictions(process, "known")
     assert known == exact > 0
