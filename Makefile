@@ -15,7 +15,7 @@ NGINX_LUA := nginx nginx-common libnginx-mod-http-lua libnginx-mod-http-ndk libl
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: api-fuzz bench-keys reloads bench-agreement bench-events bench-overhead bench-calls processes bench-scale faults isolation soak help demo test limits worker-operations worker-equality lint fix bench bench-eviction bench-placement bench-placement-full bench-tiers bench-worker bench-live bench-drills docs render follow clean
+.PHONY: api-fuzz hostile bench-connections bench-keys reloads bench-agreement bench-events bench-overhead bench-calls processes bench-scale faults isolation soak help demo test limits worker-operations worker-equality lint fix bench bench-eviction bench-placement bench-placement-full bench-tiers bench-worker bench-live bench-drills docs render follow clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets

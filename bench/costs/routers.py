@@ -20,8 +20,8 @@ from bench.live.stage import PEER_START, PEERS, PEERS_PYTHON
 from router.tokenise import find_smollm2
 
 PROXIES = ROOT / ".venv-proxies"
-ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "8388608", "MALLOC_TRIM_THRESHOLD_": "268435456"}
-"""Buffers of large bodies are taken from the heap and kept, instead of being mapped and unmapped for each request."""
+ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": "268435456"}
+"""What buffers of bodies took of the heap is kept, instead of being asked for anew with each request."""
 
 
 @dataclass(frozen=True)
