@@ -13,6 +13,7 @@ from gateway.addresses import WorkerAddress
 from gateway.answer_lines import debug_lines, timing_lines
 from gateway.cache_wishes import CacheWishes, with_wishes
 from gateway.client_answer import ClientAnswer
+from gateway.deadlines import remaining_line
 from gateway.errors import GatewayError, NoBackend, UpstreamFailed, UpstreamTimedOut
 from gateway.events.retelling import asking_to_tell_again
 from gateway.fault_settings import Faults
@@ -59,6 +60,8 @@ class Job:
     body: bytes
     strip_usage: bool
     debug: bool
+    deadline: float | None = None
+    """When its caller waits no longer, by the loop's clock."""
     wishes: CacheWishes | None = None
     attempts: int = 0
     executions: int = 0
@@ -261,7 +264,8 @@ def request_head(job: Job, worker: Worker, body_bytes: int) -> bytes:
     """The head of the request to a worker: nothing of the client's own head but what `job.fields` has."""
     call = job.call
     head = _head_begun(call.endpoint, worker.backend.address, call.stream, worker.api_key)
-    return b"%b%d\r\n%b\r\n" % (head, body_bytes, job.fields)
+    fields = job.fields if job.deadline is None else job.fields + remaining_line(job.deadline)
+    return b"%b%d\r\n%b\r\n" % (head, body_bytes, fields)
 
 
 @lru_cache(1024)

@@ -170,6 +170,11 @@ class ClientAnswer:
         transport.abort()
 
     @property
+    def chunked(self) -> bool:
+        """Whether the body, once begun, is in chunks, to which another can be added."""
+        return self._chunked
+
+    @property
     def stalled(self) -> bool:
         """Whether the client reads more slowly than the worker writes: its transport is over its high-water mark."""
         return self._protocol.writing_paused

@@ -258,6 +258,15 @@ class UpstreamTimedOut(GatewayError):
     code = "upstream_timeout"
 
 
+class DeadlinePassed(GatewayError):
+    """The time that the caller gave its request is over."""
+
+    situation = "over the request's own `x-request-timeout`; in-band when after the first byte"
+    status = 504
+    code = "deadline_passed"
+    retry_hint = DO_NOT_RETRY
+
+
 class GatewayShutdown(GatewayError):
     """The gateway leaves: its grace is over for streams that are still open."""
 

@@ -19,6 +19,7 @@ from gateway.batches import most_tokens, other_prompts
 from gateway.bodies import BODY_SECONDS, check_declared, read_body
 from gateway.client_answer import ClientAnswer
 from gateway.client_request import ClientRequest
+from gateway.deadlines import deadline_of, in_time
 from gateway.errors import ContextLengthExceeded, IsolationUnavailable, ModelNotFound
 from gateway.fleet import Fleet
 from gateway.guarded_fields import check_guarded
@@ -87,24 +88,39 @@ class Proxy:
             answer.fields = answer.dialect.id_lines(shown_id)
             tenant = bill.tenant = self.identify(request)
             bill.stage("auth")
-            body = await self._read(request)
-            bill.resume()
-            call = self._bodies.read(tenant.key_digest or tenant.name, endpoint, body)
-            bill.stage("parse")
-            self._check_model(tenant, call)
-            bill.asked(call)
-            async with self._admission.admit(tenant, call, bill) as grant:
-                try:
-                    if not tenant.rewrites.is_empty:
-                        call = await self._rewritten(tenant, call)
-                    job = await self._prepare(request, tenant, call, bill)
-                    await grant.reserve(job.prompt.tokens, call.max_tokens)
-                finally:
-                    answer.fields += grant.fields
-                with self._beating(call, answer):
-                    await self._attempts.run(job, answer, bill)
-            if bill.finished_well and self._remember is not None and call.endpoint in REPORTING:
-                self._remember(job)
+            deadline = deadline_of(request)
+            work = self._take_up(request, endpoint, answer, bill, tenant, deadline)
+            await (work if deadline is None else in_time(work, deadline, answer, bill))
+
+    async def _take_up(
+        self,
+        request: ClientRequest,
+        endpoint: Endpoint,
+        answer: ClientAnswer,
+        bill: Bill,
+        tenant: Tenant,
+        deadline: float | None,
+    ) -> None:
+        """The request of a known tenant, from its body on."""
+        body = await self._read(request)
+        bill.resume()
+        call = self._bodies.read(tenant.key_digest or tenant.name, endpoint, body)
+        bill.stage("parse")
+        self._check_model(tenant, call)
+        bill.asked(call)
+        async with self._admission.admit(tenant, call, bill) as grant:
+            try:
+                if not tenant.rewrites.is_empty:
+                    call = await self._rewritten(tenant, call)
+                job = await self._prepare(request, tenant, call, bill)
+                job.deadline = deadline
+                await grant.reserve(job.prompt.tokens, call.max_tokens)
+            finally:
+                answer.fields += grant.fields
+            with self._beating(call, answer):
+                await self._attempts.run(job, answer, bill)
+        if bill.finished_well and self._remember is not None and call.endpoint in REPORTING:
+            self._remember(job)
 
     def _beating(self, call: Call, answer: ClientAnswer) -> AbstractContextManager[object]:
         seconds = self._heartbeat_seconds

@@ -19,6 +19,7 @@ _TRACE_STATE: Final = re.compile(r"[ -~]{1,512}")
 _ONCE: Final = frozenset((
     b"host", b"authorization", b"x-api-key", b"content-type", b"content-encoding", b"content-length",
     b"transfer-encoding", b"expect", b"x-request-id", b"x-session-id", b"x-homing-debug", b"traceparent",
+    b"x-request-timeout",
 ))  # fmt: skip
 """Fields that mean something here; of two, others on the way might go by the other one."""
 

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from tests.faults.balancer import balancer
-from tests.faults.client import Answer, Client, failed, load, load_while, quantile
+from tests.faults.client import Answer, Client, failed, load, quantile
 from tests.faults.slices import ROUNDS, Slices, visit
 from tests.faults.stage import GatewayProcess, Stage, until
 

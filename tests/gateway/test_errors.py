@@ -50,7 +50,7 @@ def test_a_stream_is_told_by_one_event() -> None:
 def test_what_cannot_get_better_is_not_tried_again() -> None:
     """openai-python obeys `x-should-retry` above everything else."""
     final_types = ("invalid_request_error", "insufficient_quota")
-    final_codes = ("quarantined", "isolation_unavailable")
+    final_codes = ("quarantined", "isolation_unavailable", "deadline_passed")
     for row in TABLE:
         final = row.type in final_types or row.code in final_codes
         assert (("x-should-retry", "false") in row.retry_hint) == final
