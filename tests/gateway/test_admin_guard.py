@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
@@ -41,6 +43,31 @@ async def test_without_the_token_only_probes_and_scrapes_are_answered(path):
 async def test_with_the_token_everything_is_answered(path):
     """And what does not exist is said to not exist."""
     assert await asked(TOKEN, path, f"Bearer {TOKEN}") == (404 if path == "/nothing" else 200)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/livez/../workers",
+        "/metrics/..%2Fworkers",
+        "/metrics/",
+        "/livez;x",
+        "/readyz%3Fx",
+        "//livez/../workers",
+        "/%6Civez",
+    ],
+)
+async def test_what_only_begins_like_an_open_path_asks_for_the_token(target):
+    """As it stands in the request line: what a server makes of dots and escapes is no way past the guard."""
+    app = web.Application(middlewares=[admin_guard(TOKEN)])
+    for known in PATHS[:-1]:
+        app.router.add_get(known, page)
+    async with TestServer(app) as server:
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        writer.write(f"GET {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
+        head = await asyncio.wait_for(reader.read(), 5)
+        writer.close()
+    assert head.startswith(b"HTTP/1.1 401 ")
 
 
 async def test_a_port_without_a_token_asks_for_none():

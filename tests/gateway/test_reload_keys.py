@@ -99,6 +99,20 @@ async def test_a_key_is_revoked_even_while_the_file_has_a_mistake(path, tmp_path
             assert "$.revoked_keys" in running.gateway.reloader.refusal.reasons[0]
 
 
+async def test_a_list_that_a_new_configuration_names_is_heeded_at_once(path, tmp_path):
+    """The keys in it are refused from the first request on that the configuration is in force for."""
+    revoked = tmp_path / "revoked"
+    revoked.write_text(f"{key_line('acme-key')}\n")
+    async with scripted_worker() as worker:
+        data = build_data(worker.port, tenants=TWO_TENANTS)
+        replace_data(path, data)
+        async with gateway_from(path) as running:
+            assert await status_with(running, "acme-key") == 200
+            replace_data(path, {**data, "revoked_keys": f"file:{revoked}"})
+            await running.gateway.reloader.reload()
+            assert [await status_with(running, key) for key in ("acme-key", "globex-key")] == [401, 200]
+
+
 async def test_a_mistake_in_the_list_keeps_no_key_alive(path, tmp_path, caplog):
     """What can be read of the list is heeded, what was revoked stays so, and the log names the line."""
     revoked = tmp_path / "revoked"

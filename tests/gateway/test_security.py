@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import string
 
 import pytest
 
-from gateway.logs import Lines
+from gateway.logs import Lines, RequestLog
+from gateway.settings import Log
 from gateway.wire import Endpoint
+from tests.gateway.reloading import build_data, gateway_from, replace_data
 from tests.gateway.running_gateway import running_gateway
 from tests.gateway.scripted_worker import scripted_worker
 
@@ -103,15 +106,22 @@ async def test_strangers_words_make_no_series():
 
 
 @pytest.mark.row("G12", smoke=True)
-async def test_what_a_caller_writes_cannot_begin_a_new_line_of_the_log(caplog):
-    """G12: line ends, escapes and marks of direction are only ever inside a JSON string."""
-    hostile = 'm\r\n{"level":"error"}\x1b[31m\u202e'
+async def test_what_a_caller_writes_cannot_begin_a_new_line_of_the_log(tmp_path, caplog):
+    """G12: a request is one line of JSON whatever it says; no line ends, escapes and marks of direction are in it."""
+    hostile, lines, path = 'm\r\n{"level":"error"}\x1b[31m\u202e', io.StringIO(), tmp_path / "homing.yaml"
     caplog.set_level("DEBUG")
-    async with scripted_worker() as worker, running_gateway(worker) as running:
-        await running.ask(model=hostile)
-        await running.ask(headers=[("x-request-id", "a b\x7f")])
-    for record in caplog.records:
-        text = Lines(as_json=True).format(record)
-        assert "\n" not in text
-        assert not {"\x1b", "\u202e", "\x7f"} & set(text)
+    async with scripted_worker() as worker:
+        replace_data(path, build_data(worker.port))
+        async with gateway_from(path, RequestLog(Log(format="json"), lines)) as running:
+            await running.ask(model=hostile)
+            await running.ask(path="/v1/responses", input=hostile, user=hostile, prompt_cache_key=hostile)
+            await running.ask(session_id=hostile, headers=[("x-session-id", "a\x1b[31m")])
+            await running.ask(headers=[("x-request-id", "a b\x1b[31m")])
+            await running.ask(headers=[("user-agent", "\u202e".encode().decode("latin-1"))])
+    told = lines.getvalue().removesuffix("\n").split("\n")
+    assert [json.loads(line)["event"] for line in told] == ["request"] * 3, "two heads are no heads"
+    told += [Lines(as_json=True).format(record) for record in caplog.records]
+    assert len(told) > 3, "the gateway itself told nothing"
+    for text in told:
+        assert not {"\n", "\r", "\x1b", "\u202e"} & set(text)
         json.loads(text)

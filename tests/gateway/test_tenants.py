@@ -199,6 +199,7 @@ def test_a_client_salt_only_narrows():
     narrowed = acme.salt("m", client_salt=globex.salt("m"))
     assert narrowed not in {globex.salt("m"), acme.salt("m")}
     assert narrowed == acme.salt("m", client_salt=globex.salt("m"))
+    assert narrowed != globex.salt("m", client_salt=globex.salt("m")), "the same words mean another cache elsewhere"
 
 
 @given(st.text(max_size=300))

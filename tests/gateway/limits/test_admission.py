@@ -15,9 +15,11 @@ from gateway.limit_settings import TenantBudget
 from gateway.limits.account import FIRST_OUTPUT_TOKENS
 from gateway.limits.admission import Limits
 from gateway.limits.core import NO_LIMITS, Unlimited
+from gateway.limits.link import LinkError
 from gateway.limits.shared import SharedCounts
 from gateway.tenants import Tenant
 from gateway.wire import Endpoint, parse_call
+from tests.end_to_end.redis_server import redis_server
 from tests.gateway.limits.builders import (
     Clock,
     answered,
@@ -317,6 +319,12 @@ async def test_local_allows_each_gateway_its_share(caplog):
         assert caplog.text.count("limits go without Redis") == 2
 
 
+async def test_local_shares_tokens():
+    """Which only the size of a prompt tells; of 600 over three gateways 200 each."""
+    async with away() as desk:
+        assert await desk.passed(build_tenant(tokens_per_minute=600), 10, prompt_tokens=100) == 2
+
+
 async def test_local_shares_slots():
     """A limit of 20 over three gateways: six each."""
     async with away() as desk, contextlib.AsyncExitStack() as stack:
@@ -348,6 +356,30 @@ async def test_closed_lets_nobody_pass():
         assert (
             await desk.passed(build_tenant(requests_per_minute=5, when_redis_is_away="closed", enforce=False), 3) == 3
         )
+
+
+async def test_a_slot_that_was_taken_without_redis_is_said_to_it(tmp_path, monkeypatch):
+    """One call that fails: its request is let in by ourselves, and the other gateways know of it a moment later."""
+    tenant = build_tenant(concurrency=1)
+    with redis_server(tmp_path) as server:
+        async with counting(server.url, 2) as (one, other):
+            with monkeypatch.context() as patched:
+                patched.setattr(one.shared, "_call", refuse)
+                request = Desk(one.shared).request(tenant)
+                await request.__aenter__()
+            theirs = other.account(tenant)
+            async with asyncio.timeout(10):
+                while await other.ask(theirs) is None:
+                    other.end(theirs)
+            await request.__aexit__(None, None, None)
+            async with asyncio.timeout(10):
+                while await other.ask(theirs) is not None:
+                    pass
+
+
+async def refuse(batch: object) -> None:
+    """A call that Redis does not answer."""
+    raise LinkError(f"no answer to {batch}")
 
 
 async def test_what_is_spent_while_redis_is_away_is_owed_to_it():
