@@ -56,7 +56,7 @@ worker-equality: $(STAMP) ## 500 prompts with shared heads through the real mode
 reloads: $(STAMP) ## 100 configurations while 5,000 requests come: none fails, and a removed tenant is refused within 1 s
 	HOMING_TEST_RELOADS=100 HOMING_TEST_REQUESTS=5000 $(BIN)/python -m pytest -s -n 0 --timeout 600 tests/gateway/test_reload_under_load.py
 
-hostile: $(STAMP) ## 20,000 malformed messages: none smuggled, nobody hangs; and the bars on reading bodies, but for a third (4 minutes)
+hostile: $(STAMP) ## 20,000 malformed messages: none smuggled, nobody hangs; and the bars on reading bodies (a minute)
 	HOSTILE_MESSAGES=20000 HOSTILE_STRICT=1 $(BIN)/python -m pytest -s -n 0 -p no:randomly --timeout 600 tests/gateway/hostile tests/gateway/test_json_bounds.py tests/gateway/test_server.py::test_a_bomb_is_refused_without_stalling_others
 
 api-fuzz: $(STAMP) ## schemathesis over the OpenAPI document with 300 examples a case instead of 4 (10 min)

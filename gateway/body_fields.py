@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
@@ -63,20 +63,20 @@ _PARSED_FIRST_BYTES: Final = 256 * 1024
 
 _CONTAINERS: Final = frozenset((dict, list))
 _HINT: Final = re.compile(r"[ -~\u0080-\U0010ffff]{1,256}")
-_TOKEN_ID_LIMIT: Final = 2**32
+_TOKEN_IDS: Final = list[Annotated[int, msgspec.Meta(ge=0, lt=2**32)]]
 _SORTS: Final = {dict: "an object", list: "an array", bool: "true or false", int: "a whole number", str: "a string"}
 
 
 def read_fields(body: bytes) -> dict[str, Json]:
     """The top level of `body`; raises `InvalidRequest` for what is no object, too deep, or says a thing twice."""
-    if len(body) > _PARSED_FIRST_BYTES:
-        check_bounds(body)
+    most_names = check_bounds(body) if len(body) > _PARSED_FIRST_BYTES else MOST_NAMES
     fields = _top_level(body)
     if len(body) <= _PARSED_FIRST_BYTES and len(body) - _text_characters(fields) > MOST_NAMES:
         check_bounds(body)
-    for value in fields.values():
-        if type(value) in _CONTAINERS:
-            _check_depth(value, 2)
+    if most_names > MAX_DEPTH:
+        for value in fields.values():
+            if type(value) in _CONTAINERS:
+                _check_depth(value, 2)
     _refuse_reserved(fields, "")
     extra = fields.get("vllm_xargs")
     if type(extra) is dict:
@@ -172,8 +172,12 @@ def text_or_tokens(fields: Fields, name: str) -> tuple[str | Sequence[int], bool
 
 
 def _token_ids(ids: Json, name: str) -> Sequence[int]:
-    if type(ids) is list and ids and set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) < _TOKEN_ID_LIMIT:
-        return ids
+    try:
+        checked: list[int] = msgspec.convert(ids, _TOKEN_IDS)
+    except msgspec.ValidationError:
+        checked = []
+    if checked:
+        return checked
     raise InvalidRequest(f"`{name}` holds something that is neither a string nor an array of token ids.", param=name)
 
 

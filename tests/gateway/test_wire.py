@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -244,12 +245,18 @@ def test_a_salt_replaces_the_callers_own() -> None:
     assert "cache_salt" not in json.loads(forward_body(chat(cache_salt="mine"), salt=None, ask_usage=False))
 
 
-@given(extra=st.dictionaries(st.text(min_size=1, max_size=10), json_values, max_size=6), salted=st.booleans())
+def nobodys(name: str) -> str:
+    """A name that the gateway does not read: Hypothesis draws from the words that it finds in the code, too."""
+    return f"x_{name}" if re.fullmatch("[a-z0-9_]+", name) else name
+
+
+NAMES = st.text(min_size=1, max_size=10).map(nobodys)
+
+
+@given(extra=st.dictionaries(NAMES, json_values, max_size=6), salted=st.booleans())
 def test_whatever_else_a_request_holds_arrives_unchanged(extra: dict[str, Any], salted: bool) -> None:
     """Row E9, over arbitrary JSON under arbitrary names."""
-    names = {"cache_salt", "stream_options", "stream", *Call.__struct_fields__}
-    fields = {name: value for name, value in extra.items() if name not in names and not name.startswith("max_")}
-    body = json.dumps({**fields, "model": "m", "messages": [{"role": "user", "content": "x"}]}).encode()
+    body = json.dumps({**extra, "model": "m", "messages": [{"role": "user", "content": "x"}]}).encode()
     forwarded = json.loads(forward_body(parse_call(CHAT, body), salt="s" if salted else None, ask_usage=salted))
     if salted:
         del forwarded["cache_salt"], forwarded["stream_options"]
