@@ -10,6 +10,8 @@ from aiohttp.test_utils import TestServer
 
 from gateway.admin_guard import OPEN_PATHS, admin_guard
 from gateway.config import ConfigError, load_config, load_secrets
+from tests.gateway.reloading import build_data, gateway_from, replace_data
+from tests.gateway.scripted_worker import scripted_worker
 
 TOKEN = "0123456789abcdef" * 4
 PATHS = ("/explain", "/workers", "/config", "/livez", "/readyz", "/metrics", "/nothing")
@@ -68,6 +70,25 @@ async def test_what_only_begins_like_an_open_path_asks_for_the_token(target):
         head = await asyncio.wait_for(reader.read(), 5)
         writer.close()
     assert head.startswith(b"HTTP/1.1 401 ")
+
+
+async def test_the_port_of_a_running_gateway_asks_for_its_token(path, tmp_path):
+    """G3: to look and to change; what was refused has changed nothing."""
+    (tmp_path / "token").write_text(TOKEN)
+    listen = {"port": 0, "admin_port": 0, "admin_changes": True, "admin_token": f"file:{tmp_path / 'token'}"}
+    async with scripted_worker() as worker:
+        replace_data(path, build_data(worker.port, listen=listen))
+        async with gateway_from(path) as running, ClientSession() as session:
+            admin = f"http://127.0.0.1:{running.gateway.admin_port}"
+            for headers, status in (({}, 401), ({"authorization": f"Bearer {TOKEN}"}, 200)):
+                for page in ("/workers", "/config"):
+                    async with session.get(admin + page, headers=headers) as answer:
+                        assert answer.status == status, page
+            async with session.delete(f"{admin}/workers/w1") as answer:
+                assert answer.status == 401
+            assert [each.name for each in running.gateway.fleet.workers] == ["w1"]
+            async with session.get(f"{admin}/metrics") as answer:
+                assert answer.status == 200
 
 
 async def test_a_port_without_a_token_asks_for_none():

@@ -39,9 +39,9 @@ async def admin_before_a_process(metrics: Metrics | None = None):
         await runner.cleanup()
 
 
-@pytest.mark.parametrize("name", ["Origin", "Sec-Fetch-Site"])
-async def test_a_process_hears_that_a_page_in_a_browser_asks(name):
-    """It refuses changes that pages ask for; it must be told that one does."""
+@pytest.mark.parametrize("name", ["Origin", "Sec-Fetch-Site", "Authorization"])
+async def test_a_process_hears_what_it_refuses_changes_by(name):
+    """It refuses those that a page in a browser asks for, or somebody without the token; it must be told."""
     async with admin_before_a_process() as (port, _, heard), aiohttp.ClientSession() as session:
         async with session.post(f"http://127.0.0.1:{port}/workers", headers={name: "cross-site"}, data=b"{}"):
             pass
