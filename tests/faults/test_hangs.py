@@ -132,4 +132,4 @@ async def test_readiness_tells_the_truth(stage: Stage) -> None:
         return (await client.ask()).ok and await gateway.ready()
 
     healed = await until(serves, seconds=20, every=0.1)
-    stage.row.holds(f"red after {took:.1f} s, green {healed:.1f} s after healing", took <= 20 and healed <= 3)
+    stage.row.holds(f"red after {took:.1f} s, green {healed:.1f} s after healing", took <= 13 and healed <= 3)
