@@ -98,7 +98,7 @@ async def test_an_answer_of_unsaid_length_gets_the_bound_and_nothing_else_change
         await running.ask(key="a-key", body=said)
         assert worker.exchanges[-1].body == said
         refused = await running.ask(key="a-key", max_completion_tokens=78)
-        assert (refused.status, refused.error["param"]) == (400, "max_tokens")
+        assert (refused.status, refused.error["param"]) == (400, "max_completion_tokens")
         assert "77" in refused.error["message"]
         assert "78" in refused.error["message"]
         await running.ask(key="a-key", path="/v1/completions", body=b'{"model":"m","prompt":"hi"}')
