@@ -208,7 +208,6 @@ class Router:
             utilisation=self._traffic.utilisation.share(when, roster.serving, load_factor(self.apart_from)),
             price=self._traffic.utilisation.price(when, roster.serving, load_factor(self.apart_from)),
             expected_output_tokens=self._traffic.outputs.expect(),
-            decode_seconds_per_context_token=self._traffic.decode.slope,
             in_flight=len(self._flights),
             ring_workers=len(roster.ring),
             key_blocks_counted=len(self._traffic.heat),

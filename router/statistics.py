@@ -60,7 +60,6 @@ class RouterStatistics:
     utilisation: float
     price: float
     expected_output_tokens: float
-    decode_seconds_per_context_token: float
     in_flight: int
     ring_workers: int
     key_blocks_counted: int

@@ -19,17 +19,6 @@ def sustained_requests_per_second(trace: Trace, settings: EngineSettings) -> flo
     return sum([_flooded(flood, settings, seed) for seed in range(1, FLOODS + 1)]) / FLOODS
 
 
-def time_scale_for(trace: Trace, load: float, settings: EngineSettings) -> float:
-    """What to multiply the times of an open trace by, so that it comes at `load` times what is sustained.
-
-    Raises ValueError for a closed loop, whose pace its own answers set, and for a trace that takes no time.
-    """
-    span = max((request.at_seconds for request in trace.requests), default=0.0)
-    if trace.closed_loop or not span:
-        raise ValueError(f"trace {trace.name!r} has no pace of its own to scale to a load")
-    return len(trace.requests) / span / (load * sustained_requests_per_second(trace, settings))
-
-
 def _flooded(flood: Trace, settings: EngineSettings, seed: int) -> float:
     """Requests per second up to the last prefill; up to the last answer's end, where decoding is work too."""
     replayed = replay(flood, LeastRequests(seed), settings, time_scale=0.0)

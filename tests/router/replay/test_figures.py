@@ -6,7 +6,7 @@ import pytest
 
 from router.replay.core import Outcome, Replayed
 from router.replay.figures import figures
-from router.replay.saturation import sustained_requests_per_second, time_scale_for
+from router.replay.saturation import sustained_requests_per_second
 from tests.router.replay.replay_builders import Ask, build_settings, build_trace
 
 
@@ -57,16 +57,3 @@ def test_decoding_is_work_in_engine_b():
         assert (
             sustained_requests_per_second(long, settings) < sustained_requests_per_second(short, settings)
         ) is slower
-
-
-def test_a_load_is_relative_to_what_is_sustained():
-    """40 requests in 20 s are 2 a second; for half of 40 / 12 a second the times grow by 1.2."""
-    trace = build_trace(*[Ask(20.0 * number / 39, str(number)) for number in range(40)])
-    assert time_scale_for(trace, 0.5, build_settings()) == pytest.approx(1.2)
-
-
-@pytest.mark.parametrize("trace", [build_trace(Ask(0.0, "a")), build_trace(Ask(9.0, "a"), closed_loop=True)])
-def test_a_trace_without_a_pace_has_no_load(trace):
-    """All at once, or at the pace of its own answers."""
-    with pytest.raises(ValueError, match="no pace of its own"):
-        time_scale_for(trace, 0.9, build_settings())
