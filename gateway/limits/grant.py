@@ -139,7 +139,9 @@ class LimitedGrant:
             refusal = await shared.ask(account, self._question)
         except Away:
             self._question = None
-            return self._take_while_away()
+            refusal = self._take_while_away()
+            shared.passed_alone(account)
+            return refusal
         self._bill.stage("limits")
         return refusal
 

@@ -111,6 +111,11 @@ class SharedCounts:
         self._waiting[account.tenant] = account
         self._something.set()
 
+    def passed_alone(self, account: Account) -> None:
+        """Something may have been let in without Redis: who counts there must know of it while it lasts."""
+        self._remember(account)
+        self.tell(account)
+
     async def _talk(self) -> None:
         while True:
             await self._something.wait()

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+from gateway.limits.script import tenant_key
+from gateway.settings import Redis
 from tests.end_to_end.fleet import KEYS, MODEL, build_config
 from tests.end_to_end.processes import GatewayProcess, gateway, get, simulated_worker, wait_for
 from tests.end_to_end.redis_server import RedisServer, redis_server
 
 pytestmark = pytest.mark.skipif(not os.environ.get("HOMING_TEST_LIMITS"), reason="make limits runs it")
+
+Result = TypeVar("Result")
 
 SLOTS = 12
 SLOTS_BACK_SECONDS = 12.0
@@ -82,10 +87,32 @@ def ask_all(gateways: list[GatewayProcess], tenant: str, count: int, tokens: int
         return [each.result() for each in asked]
 
 
+def failed_calls(gateways: list[GatewayProcess]) -> list[str]:
+    """How many calls to Redis each gateway gave up, as its page says."""
+    pages = [get(each.admin + "/metrics")[1] for each in gateways]
+    return re.findall(r"^homing_redis_errors_total .*", "\n".join(pages), re.MULTILINE)
+
+
+def while_redis_answers(gateways: list[GatewayProcess], work: Callable[[], Result]) -> Result:
+    """What comes of `work` when Redis answers all through it: who waited 50 ms in vain decides by itself, as told."""
+    for _ in range(10):
+        before = failed_calls(gateways)
+        result = work()
+        if failed_calls(gateways) == before:
+            return result
+    raise AssertionError("Redis did not answer in time, ten times over")
+
+
+def slots_in_redis(group: Group) -> int:
+    """The slots of alpha that gateways said to Redis they hold."""
+    told = group.redis.command("HGETALL", tenant_key(Redis(url="").name, "alpha"))
+    return sum(map(int, re.findall(rb"\n(\d+):\d{13}\r", told)))
+
+
 @pytest.mark.row("C9", smoke=True)
 def test_slots_are_exact_over_processes(group):
     """Thirty-six at once over three gateways, each a second long: twelve pass."""
-    got = ask_all(group.gateways, "alpha", 36, 40)
+    got = while_redis_answers(group.gateways, lambda: ask_all(group.gateways, "alpha", 36, 40))
     print(f"{got.count(200)} of 36 passed")
     assert got.count(200) == SLOTS, says(group)
     assert got.count(429) == 36 - SLOTS
@@ -93,9 +120,14 @@ def test_slots_are_exact_over_processes(group):
 
 def test_a_rate_is_exact_over_processes(group):
     """A hundred at once: sixty, what refilled meanwhile, and one more for each gateway at the most."""
-    began = time.monotonic()
-    got = ask_all(group.gateways, "beta", 100, 1)
-    most = 60 + (time.monotonic() - began) + len(group.gateways)
+
+    def ask_hundred() -> tuple[list[int], float]:
+        group.redis.command("FLUSHALL")
+        began = time.monotonic()
+        return ask_all(group.gateways, "beta", 100, 1), time.monotonic() - began
+
+    got, seconds = while_redis_answers(group.gateways, ask_hundred)
+    most = 60 + seconds + len(group.gateways)
     print(f"{got.count(200)} of 100 passed, {most:.0f} at the most")
     assert 60 <= got.count(200) <= most
     assert set(got) == {200, 429}
@@ -104,15 +136,16 @@ def test_a_rate_is_exact_over_processes(group):
 @pytest.mark.row("C10", smoke=True)
 def test_the_slots_of_a_killed_gateway_come_back(group):
     """C10, D3: kill -9 with all slots open; the others fail nobody, and the slots are free within twelve seconds."""
-    victim, *others = group.gateways
-    lost: list[int] = []
-    threads = [threading.Thread(target=lambda: lost.append(ask(victim, "alpha", 2000))) for _ in range(SLOTS)]
-    for thread in threads:
-        thread.start()
-    in_flight = f'homing_requests_in_flight{{model="{MODEL}"}} {SLOTS}.0'
-    wait_for(lambda: in_flight in get(victim.admin + "/metrics")[1], seconds=20, what="all slots taken")
-    assert ask(others[0], "alpha", 1) == 429
-    victim.kill()
+    others = group.gateways
+    with gateway(group.directory, group.config) as victim:
+        lost: list[int] = []
+        threads = [threading.Thread(target=lambda: lost.append(ask(victim, "alpha", 2000))) for _ in range(SLOTS)]
+        wait_for(lambda: slots_in_redis(group) == 0, seconds=20, what="the slots of the tests before")
+        for thread in threads:
+            thread.start()
+        wait_for(lambda: slots_in_redis(group) == SLOTS, seconds=20, what="all slots taken")
+        assert while_redis_answers(others, lambda: ask(others[0], "alpha", 1)) == 429
+        victim.kill()
     killed = time.monotonic()
     for thread in threads:
         thread.join()
@@ -121,5 +154,5 @@ def test_the_slots_of_a_killed_gateway_come_back(group):
     took = time.monotonic() - killed
     print(f"slots back after {took:.1f} s")
     assert took <= SLOTS_BACK_SECONDS
-    got = ask_all(others, "alpha", 30, 40)
+    got = while_redis_answers(others, lambda: ask_all(others, "alpha", 30, 40))
     assert got.count(200) == SLOTS
