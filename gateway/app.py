@@ -80,7 +80,7 @@ class Gateway:
         self.metrics = Metrics(CollectorRegistry())
         self.tasks = Supervisor(self.metrics, clock)
         self.fleet = Fleet(serving_facts(config.models), config.faults, clock)
-        self._upstream = Upstream(upstream_timeouts(config))
+        self._upstream = Upstream(upstream_timeouts(config), cancels_per_second=config.faults.cancels_per_second)
         self.fleet.on_change(log_change)
         self.tenants = Tenants(
             config.tenants, secrets.digests, secrets.salt_key, expiries=secrets.expiries, revoked=secrets.revoked

@@ -47,6 +47,15 @@ class Faults(Section, frozen=True):
             "on; without that bound there is nothing to grow."
         ),
     ] = 5.0
+    cancels_per_second: Annotated[
+        Annotated[float, Meta(gt=0, le=1000)] | None,
+        Meta(
+            description="For engines that may crash of a cancel: at most so many requests a second are given up at one "
+            "worker when their clients leave, the first at one worker after another, and none for a minute after two "
+            "have died of one; the others run on, unread and no longer counted as in flight. By default all are given "
+            "up at once."
+        ),
+    ] = None
     quarantine_seconds: Annotated[
         Annotated[float, Meta(ge=0)],
         Meta(description="How long a prompt is refused that two workers died of."),

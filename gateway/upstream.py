@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from gateway.addresses import WorkerAddress
+from gateway.cancels import Cancels
 from gateway.upstream_connection import Cause, Connection, UpstreamFault
 
 STALE_AFTER_SECONDS: Final = 0.5
@@ -49,7 +50,9 @@ class Upstream:
         *,
         keep_idle_seconds: float = KEEP_IDLE_SECONDS,
         stale_after_seconds: float = STALE_AFTER_SECONDS,
+        cancels_per_second: float | None = None,
     ) -> None:
+        """Cancels are sent at once, or so many a second to a worker (`gateway.cancels`)."""
         self._timeouts = timeouts
         self._keep_idle_seconds = keep_idle_seconds
         self._stale_after_seconds = stale_after_seconds
@@ -58,6 +61,7 @@ class Upstream:
         self._timer: asyncio.TimerHandle | None = None
         self._tick_seconds = min(0.15, min(timeouts.first_byte_seconds, timeouts.idle_seconds) / 10)
         self._closed = False
+        self._cancels = Cancels(cancels_per_second, self.release) if cancels_per_second is not None else None
         self._on_close: list[Callable[[], None]] = []
 
     async def attempt(self, target: WorkerAddress, head: bytes, body: bytes, *, streams: bool = True) -> Connection:
@@ -91,7 +95,9 @@ class Upstream:
         self._timeouts = timeouts
 
     def release(self, connection: Connection) -> None:
-        """Give a connection back: kept when its exchange ended cleanly, closed at once otherwise."""
+        """Give a connection back: kept when its exchange ended cleanly, otherwise closed, at once or in its turn."""
+        if self._cancels is not None and not self._closed and self._cancels.takes(connection):
+            return
         self._busy.discard(connection)
         idle = self._idle[connection.target]
         if connection.reusable and not self._closed and len(idle) < KEEP_IDLE_PER_WORKER:
@@ -111,6 +117,8 @@ class Upstream:
         self._closed = True
         for listener in self._on_close:
             listener()
+        if self._cancels is not None:
+            self._cancels.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -207,6 +215,8 @@ class Upstream:
         raise UpstreamFault(Cause.REFUSED, "no connection in time", answered=False)
 
     def _forget(self, connection: Connection) -> None:
+        if self._cancels is not None:
+            self._cancels.lost(connection)
         connections = self._idle.get(connection.target)
         if connections and connection in connections:
             connections.remove(connection)

@@ -123,6 +123,11 @@ class Connection(asyncio.Protocol):
         if pending or self.complete:
             sink(b"".join(pending))
 
+    def run_on(self, over: Callable[[], None]) -> None:
+        """Nobody reads the answer any more: what comes is dropped, and `over` called when it has come to its end."""
+        self.fault = None
+        self.attach(lambda _payload: over() if self.complete else None)
+
     async def wait(self) -> None:
         """Until something happens that the owner must look at: the end, a fault, or a call of `wake`."""
         self._waiter = self._loop.create_future()
@@ -278,7 +283,9 @@ class Connection(asyncio.Protocol):
         raise MalformedAnswer("it does not come to its answer")
 
     def _keep(self, payload: bytes) -> None:
-        if payload:
+        if self._sink is not None:
+            self._sink(payload)
+        elif payload:
             self._pending.append(payload)
             self._pending_bytes += len(payload)
             if self._pending_bytes > _PENDING_LIMIT_BYTES and not self.complete:

@@ -28,7 +28,14 @@ ran. The tests start real gateways, workers that fail as they are told (`tests/f
 without the fault, in the same minute. A row that misses its bar is run once more; two misses fail the run.
 
 These tests cannot show a real GPU's timing, packet loss, a real Kubernetes control plane, partitions between machines,
-or what days of uptime do. Fault-injection workers show the gateway, not a model server."""
+or what days of uptime do. Fault-injection workers show the gateway, not a model server.
+
+Four promises are less than one may expect, on purpose (docs/decisions/0024-the-fault-suite.md):
+
+- A14: every cancel is sent at once, which ends all engines that die of one, unless `faults.cancels_per_second` is set.
+- D7: where all workers hang behind good pages, /readyz says no after `first_byte_seconds` (60 s by default) and ten.
+- E2: a client that half-closes its connection counts as gone and gets no answer.
+- E12: who stood in line to the end of `queue_seconds` is told then, not within 50 ms."""
 
 MADE_BY = "<!-- Written by `make docs` from tests/faults.yml; a test says when it is out of date. -->"
 

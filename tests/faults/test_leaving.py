@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.faults.attempts import attempts_of, by_nonce
-from tests.faults.client import Client, body_of, leave, load, new_nonce, quantile
+from tests.faults.client import Client, body_of, failed, leave, load, new_nonce, quantile
 from tests.faults.slices import ROUNDS, Slices, visit
 from tests.faults.stage import GatewayProcess, Stage, until
 
@@ -172,22 +172,55 @@ async def test_a_half_closed_client_counts_as_gone(stage: Stage) -> None:
     stage.row.holds("given back", await show(stage, gateway, "half-closed", left))
 
 
-@pytest.mark.row("A14", seconds=180)
-async def test_engines_that_die_of_those_who_leave_are_used_again_at_once(stage: Stage) -> None:
-    """200 leave at once, and every engine dies of it; a supervisor starts them again: how soon all is well."""
-    workers = await stage.start_workers(4, mode="die_on_abort", tokens=200, gap_seconds=0.05)
-    gateway = await stage.gateway()
-    client, gone = stage.client(gateway), asyncio.Event()
+async def all_leave(stage: Stage, client: Client, count: int = 200) -> None:
+    """So many streams whose clients leave at the same moment."""
+    gone = asyncio.Event()
     leaving = [
-        asyncio.create_task(leave(client, gone.wait(), stream=True, abort=False, nonce=new_nonce())) for _ in range(200)
+        asyncio.create_task(leave(client, gone.wait(), stream=True, abort=False, nonce=new_nonce()))
+        for _ in range(count)
     ]
 
     async def all_here() -> bool:
-        return sum([(await worker.state())["live"] for worker in workers]) == 200
+        return sum([(await worker.state())["live"] for worker in stage.workers]) == count
 
     await until(all_here, seconds=20)
     gone.set()
     await asyncio.gather(*leaving)
+
+
+@pytest.mark.row("A14p", seconds=180)
+async def test_paced_cancels_end_two_of_four_engines_that_die_of_one_at_most(stage: Stage) -> None:
+    """200 leave at once with `cancels_per_second` set: two engines die, the others answer to the end; and where no
+    engine dies, how long it takes until all is given up."""
+    workers = await stage.start_workers(4, mode="die_on_abort", tokens=100, gap_seconds=0.05)
+    gateway = await stage.gateway(faults={"cancels_per_second": 20})
+    client = stage.client(gateway)
+    await all_leave(stage, client)
+    await asyncio.sleep(3.0)
+    dead = [worker for worker in workers if not worker.alive]
+    good = await load(client, 100, at_once=8)
+    await asyncio.gather(*(worker.restart() for worker in workers))
+    hardy = await stage.gateway(faults={"cancels_per_second": 20})
+    await asyncio.gather(*(worker.set(mode="ok", tokens=400) for worker in workers))
+    await all_leave(stage, stage.client(hardy))
+
+    async def all_given_up() -> bool:
+        return sum([(await worker.state())["live"] for worker in workers]) == 0
+
+    took = await until(all_given_up, seconds=20)
+    stage.row.holds(
+        f"{len(dead)} of 4 died, {len(good) - len(failed(good))} of 100 answered by the others; 200 at four engines "
+        f"that live are given up in {took:.1f} s",
+        len(dead) <= 2 and not failed(good) and took <= 5,
+    )
+
+
+@pytest.mark.row("A14", seconds=180)
+async def test_engines_that_die_of_those_who_leave_are_used_again_at_once(stage: Stage) -> None:
+    """200 leave at once, and every engine dies of it; a supervisor starts them again: how soon all is well."""
+    workers = await stage.start_workers(4, mode="die_on_abort", tokens=200, gap_seconds=0.05)
+    client = stage.client(await stage.gateway())
+    await all_leave(stage, client)
     await asyncio.sleep(1.0)
     dead = [worker for worker in workers if not worker.alive]
     for worker in dead:
