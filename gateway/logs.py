@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, TextIO
@@ -74,6 +75,11 @@ def text_line(at_seconds: float, level: str, event: str, fields: Fields | Reques
     told = "".join(f" {name}={_shown(value)}" for name, value in values.items() if name != "exception")
     trace = f"\n{values['exception']}" if "exception" in values else ""
     return f"{_timestamp(at_seconds)} {level:<7} {event}{told}{trace}"
+
+
+def tell_fault(log: logging.Logger, error: BaseException, circumstances: str) -> None:
+    """Log a fault of our own and where it was, but not its words: they may quote what somebody sent."""
+    log.error("%s %s\n%s", type(error).__name__, circumstances, "".join(traceback.format_tb(error.__traceback__)))
 
 
 def set_up(settings: Log, stream: TextIO) -> logging.Handler:

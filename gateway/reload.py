@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path as FilePath
@@ -17,6 +16,7 @@ from gateway.config_files import Rest, Stamp, merged, referenced_files, stamp_of
 from gateway.config_source import ConfigError, Path
 from gateway.config_view import config_digest, ending_keys, moment
 from gateway.keys import read_revoked, readable_revoked
+from gateway.logs import tell_fault
 from gateway.metrics import Metrics
 from gateway.reload_rules import needs_restart, secrets_need_restart
 from gateway.secrets import SecretError, fingerprint
@@ -144,8 +144,7 @@ class Reloader:
         except ConfigError as error:
             result = self._refuse(tuple(str(each) for each in (error, *error.others)), again=again)
         except Exception as error:  # noqa: BLE001 - nothing in a file may end the process; its text must not show
-            frames = "".join(traceback.format_tb(error.__traceback__))
-            log.error("%s while taking a configuration\n%s", type(error).__name__, frames)  # noqa: TRY400
+            tell_fault(log, error, "while taking a configuration")
             result = self._refuse((f"{source.path}: cannot be used ({type(error).__name__})",), again=again)
         self._rest.was_read(merged(before, await asyncio.to_thread(self._look)))
         self._retry_at = self._clock() + RETRY_SECONDS

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import traceback
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -26,6 +25,7 @@ from gateway.dialects.table import dialect_of
 from gateway.errors import GatewayError, MethodNotAllowed, ModelNotFound, UnknownPath, UnsupportedVersion
 from gateway.fleet import Fleet
 from gateway.http_server import Handler, HttpServer
+from gateway.logs import tell_fault
 from gateway.metrics import Metrics
 from gateway.openapi import MODELS_PATH
 from gateway.proxy import Proxy
@@ -165,9 +165,7 @@ class DataServer:
         except ConnectionError:
             answer.abort()
         except Exception as error:  # noqa: BLE001 - the one border where faults of our own end
-            # The message is left out: it may quote what the caller sent.
-            frames = "".join(traceback.format_tb(error.__traceback__))
-            log.error("%s while answering a request\n%s", type(error).__name__, frames)  # noqa: TRY400
+            tell_fault(log, error, "while answering a request")
             self._refuse(answer, GatewayError("The gateway failed; the operator's log says why."))
 
     def _refuse(self, answer: ClientAnswer, error: GatewayError) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from gateway.logs import tell_fault
 from gateway.metrics import Metrics
 
 FIRST_PAUSE_SECONDS: Final = 0.05
@@ -76,9 +76,7 @@ class Supervisor:
         if self._metrics is not None:
             self._metrics.task_restarts_total.labels(kind).inc()
         if first:
-            # The message is left out: it may quote what somebody sent.
-            frames = "".join(traceback.format_tb(error.__traceback__))
-            log.error("the task %s died of %s and is begun again\n%s", name, type(error).__name__, frames)
+            tell_fault(log, error, f"ended the task {name}, which is begun again")
         return FIRST_PAUSE_SECONDS if first else min(MOST_PAUSE_SECONDS, 2 * pause)
 
     def _down_for(self, name: str, now: float) -> float:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 
 from gateway.events.sockets import Sockets
 from gateway.events.sources import Source
 from gateway.events.stream import Stream, Turns
+from gateway.logs import tell_fault
 from gateway.placement_settings import EventSettings
 from router.cache_events import CacheEvent
 from router.core import Prompt
@@ -165,13 +165,7 @@ class Following:
         self._changed()
 
 
-def tell_fault(error: BaseException) -> None:
-    """Log a fault of our own, but not its words: they may quote an event."""
-    frames = "".join(traceback.format_tb(error.__traceback__))
-    log.error("%s while following KV events\n%s", type(error).__name__, frames)
-
-
 def _tell_end(task: asyncio.Task[None]) -> None:
     error = None if task.cancelled() else task.exception()
     if error is not None:
-        tell_fault(error)
+        tell_fault(log, error, "while following KV events")

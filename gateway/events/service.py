@@ -13,11 +13,12 @@ from types import TracebackType
 
 from gateway.events.counts import EventCounts
 from gateway.events.discovery import NotAsked, SourceFinder
-from gateway.events.following import INCOMPLETE, Following, tell_fault
+from gateway.events.following import INCOMPLETE, Following
 from gateway.events.sockets import Sockets, load_zmq
 from gateway.events.sources import Source, SourceError, configured_sources
 from gateway.events.stream import Turns
 from gateway.fleet import Change, ChangeKind, Fleet
+from gateway.logs import tell_fault
 from gateway.metrics import Metrics
 from gateway.placement_settings import EventSettings
 from gateway.serving import Serving
@@ -125,7 +126,7 @@ class Events:
             try:
                 self._look()
             except Exception as error:  # noqa: BLE001 - whoever stops looking goes by what may no longer be so
-                tell_fault(error)
+                tell_fault(log, error, "while following KV events")
 
     def _look(self) -> None:
         for worker in self._fleet.workers:
@@ -201,7 +202,7 @@ class Events:
             log.warning("KV events cannot be followed: %s", error, extra={"fields": {"worker": worker.name}})
         except Exception as error:  # noqa: BLE001 - a page that nobody has thought of stops neither start nor asking
             followed.ask_at = self._clock() + 60 * ASK_AGAIN_SECONDS
-            tell_fault(error)
+            tell_fault(log, error, "while following KV events")
         else:
             self._found(worker, followed.sources)
         finally:

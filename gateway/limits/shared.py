@@ -21,6 +21,7 @@ from gateway.limits.account import Account, Question
 from gateway.limits.allowance import Refusal, Terms
 from gateway.limits.link import LimitsLink, LinkError
 from gateway.limits.script import DIGEST, LEASE_SECONDS, SCRIPT, Settled, arguments, read_reply, tenant_key
+from gateway.logs import tell_fault
 from gateway.supervise import Supervisor, end
 
 FAILURES_TO_AWAY: Final = 3
@@ -122,9 +123,8 @@ class SharedCounts:
             self._something.clear()
             try:
                 await self._say_or_probe()
-            except Exception:
-                # Nobody may wait for a task that is only begun again.
-                log.exception("counting limits failed")
+            except Exception as error:  # noqa: BLE001 - nobody may wait for a task that is only begun again
+                tell_fault(log, error, "while counting limits")
                 self._fail((), LinkError("an error"))
 
     async def _say_or_probe(self) -> None:

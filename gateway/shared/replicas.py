@@ -15,6 +15,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
+from gateway.logs import tell_fault
 from gateway.metrics import Metrics
 from gateway.shared.link import ENTRIES_PER_PAGE, Link, LinkError
 from gateway.shared.outbox import Outbox
@@ -103,9 +104,8 @@ class Replicas:
                 await self._take_part()
             except LinkError as error:
                 because = str(error)
-            except Exception:
-                # Whatever Redis holds, requests go on; the entry that did it has been passed.
-                log.exception("reading news failed")
+            except Exception as error:  # noqa: BLE001 - whatever Redis holds, requests go on; that entry has been passed
+                tell_fault(log, error, "while reading news")
             await self._link.cut()
             self._enter(ALONE, because)
             # Not cryptography: only so that replicas do not come back all at once.

@@ -40,7 +40,7 @@ async def test_a_task_that_dies_is_begun_again(caplog: pytest.LogCaptureFixture)
         await until(lambda: len(lives) == 4)
     assert rig.restarts("probe") == 3
     assert [record.name for record in caplog.records] == ["homing.tasks"]
-    assert "probe w1 died of ValueError" in caplog.text
+    assert "ValueError ended the task probe w1" in caplog.text
     assert "sk-secret" not in caplog.text
     task.cancel()
 
