@@ -9,8 +9,8 @@ from gateway.rewrites.body import Applied, rewrite_body
 from gateway.rewrites.rules import Rewrites
 from gateway.wire import Call, parse_call
 
-INLINE_BYTES: Final = 16 * 1024
-"""Longer bodies with code are read in a thread."""
+INLINE_BYTES: Final = 4 * 1024
+"""Longer bodies with code are read in a thread: what was made to keep a lexer busy grows with the square."""
 
 
 def rewrite_call(call: Call, rewrites: Rewrites) -> tuple[Call, tuple[Applied, ...]]:

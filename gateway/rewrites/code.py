@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Set
 from itertools import pairwise
+from time import thread_time
 from typing import Final, NamedTuple
 
 from pygments.token import Comment, String, Token, _TokenType
@@ -19,6 +20,17 @@ from router.normalise.edits import Edit
 
 MOST_CHARACTERS: Final = 256 * 1024
 """Longer code is left as it is: a lexer takes about a second for a million characters."""
+
+MOST_SECONDS: Final = 1.0
+"""CPU time for one text, four times what the longest one takes: a lexer's rules look far ahead in what was made for it,
+and begin again at every line."""
+
+MOST_LINE_CHARACTERS: Final = 1000
+_LONG_GAP: Final = re.compile(r"\s{201}")
+"""A lexer takes seconds for one look at a longer line or gap, and nothing can stop it there; nobody writes them."""
+
+_OTHER_LINE_END: Final = re.compile(r"\r(?!\n)|[\x85\u2028\u2029]")
+"""Compilers end a comment with these, and lexers do not."""
 
 _MARK: Final = re.compile(
     r"(?P<prefix><\|?fim[_-]prefix\|?>|▁?<PRE>|\[PREFIX\]|<｜fim▁begin｜>)"
@@ -32,6 +44,7 @@ _ORDERS: Final = re.compile(r"//go:|//export |// \+build|(?://|/\*)\s*#(?:includ
 TypeScript."""
 
 _BLANK: Final = re.compile(r"^[ \t]*\r?\n", re.MULTILINE)
+_GAP: Final = re.compile(r"[ \t]*")
 _INDENT: Final = re.compile(r"^[ \t]+(?=\S)", re.MULTILINE)
 
 
@@ -57,9 +70,11 @@ def clean_code(text: str, language: str, rules: Set[str]) -> list[Edit]:
         return []
     code = text[start:end]
     unsure = LANGUAGES[language].unsure
-    if unsure is not None and unsure.search(code):
+    if (unsure is not None and unsure.search(code)) or _is_unlikely(code):
         return []
     reading = _read(code, language)
+    if reading is None:
+        return []
     edits = _comments(code, reading) if "code_comments" in rules else []
     if "code_blank_lines" in rules:
         edits += _between(_BLANK, code, reading, edits, "code_blank_lines")
@@ -79,12 +94,22 @@ def _before_the_cursor(text: str) -> tuple[int, int]:
     return first.end(), second.start() if second else len(text)
 
 
-def _read(code: str, language: str) -> _Reading:
+def _is_unlikely(code: str) -> bool:
+    if _LONG_GAP.search(code) is not None or _OTHER_LINE_END.search(code) is not None:
+        return True
+    return max(map(len, code.split("\n"))) > MOST_LINE_CHARACTERS
+
+
+def _read(code: str, language: str) -> _Reading | None:
+    """What the lexer says; None where it takes too long."""
+    over_at = thread_time() + MOST_SECONDS
     comments: list[_Stretch] = []
     closed: list[_Stretch] = []
     code_end = 0
     directive = False
     for position, kind, value in lexer_of(language).get_tokens_unprocessed(code):
+        if thread_time() > over_at:
+            return None
         end = position + len(value)
         directive = _is(kind, Comment.Preproc) or directive
         if not directive and _is_comment(kind):
@@ -93,7 +118,7 @@ def _read(code: str, language: str) -> _Reading:
             code_end = end
         if directive or _is_closed(kind):
             _join(closed, _Stretch(position, end))
-        directive = directive and ("\n" not in value or code[:end].endswith("\\\n"))
+        directive = directive and ("\n" not in value or code.endswith("\\\n", 0, end))
     return _Reading(comments, closed, code_end)
 
 
@@ -134,8 +159,7 @@ def _without(code: str, comment: _Stretch) -> Edit:
     if line_ends is None:
         if "\n" not in code[start:end]:
             return Edit(start, end, " ", "code_comments")
-        end += len(code[end:]) - len(code[end:].lstrip(" \t"))
-        return Edit(start, end, "\n", "code_comments")
+        return Edit(start, _GAP.match(code, end).end(), "\n", "code_comments")  # type: ignore[union-attr]
     own_line = start == 0 or code[start - 1] == "\n"
     return Edit(start, line_ends.end() if own_line else end, "", "code_comments")
 

@@ -10,12 +10,17 @@ from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name
 
 _MARKUP: Final = re.compile(r"</[\w>]|/>")
-_QUOTES: Final = re.compile(r"\\['\"]|\$\w*\$")
+_QUOTES: Final = re.compile(
+    r"\\['\"]|\$\w*\$|`[^`\n]*(?:--|#|/\*)[^`\n]*`|\[[^\]\n]*(?:--|/\*)[^\]\n]*\]|[\w)]\s*--[\d(.@]"
+)
+_CONTINUED: Final = re.compile(r"\\\r")
+_HERE_DOCUMENT: Final = re.compile(r"<<<.*\r")
 
 
 class Language(NamedTuple):
     """A language by its name for Pygments. Where `unsure` occurs, the lexer may take content for a comment: text
-    between JSX tags, strings of MySQL and PostgreSQL that standard SQL does not have.
+    between JSX tags, strings, names and sums of other SQL that the standard does not have, lines that a CRLF ends and
+    Pygments goes on with, or the other way round.
     """
 
     lexer: str
@@ -28,13 +33,13 @@ LANGUAGES: Final[dict[str, Language]] = {
     "javascript": Language("javascript", unsure=_MARKUP),
     "typescript": Language("typescript", unsure=_MARKUP),
     "java": Language("java"),
-    "c": Language("c"),
-    "cpp": Language("cpp"),
+    "c": Language("c", unsure=_CONTINUED),
+    "cpp": Language("cpp", unsure=_CONTINUED),
     "csharp": Language("csharp"),
     "go": Language("go"),
     "rust": Language("rust"),
     "swift": Language("swift"),
-    "php": Language("php"),
+    "php": Language("php", unsure=_HERE_DOCUMENT),
     "scala": Language("scala", indentation_has_meaning=True),
     "sql": Language("sql", unsure=_QUOTES),
     "lua": Language("lua"),
