@@ -276,6 +276,7 @@ def _head_begun(endpoint: Endpoint, address: WorkerAddress, streams: bool, api_k
         f"POST {address.base_path}{endpoint.path} HTTP/1.1\r\n"
         f"host: {address.netloc}\r\n"
         f"accept: {accepts}\r\n"
+        "accept-encoding: identity\r\n"
         f"content-type: application/json\r\n"
         f"{key}content-length: "
     ).encode("latin-1")

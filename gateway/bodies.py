@@ -72,15 +72,21 @@ async def let_rest_pass(request: ClientRequest, most_bytes: int) -> None:
     """Give a client that was answered before its body was read a moment to see the answer.
 
     Reads the body on, up to `most_bytes` of it from its beginning, and takes nothing more in. A close with bytes
-    unread would be a reset, which may overtake the answer.
+    unread would be a reset, which may overtake the answer. Behind a body that broke its framing nothing can be read:
+    its client is told by our end of the stream that this was all.
     """
     content = request.content
-    with contextlib.suppress(TimeoutError, RequestPayloadError, ConnectionError):
+    with contextlib.suppress(TimeoutError, ConnectionError):
         async with asyncio.timeout(LINGER_SECONDS):
-            while not content.is_eof() and content.total_bytes < most_bytes - _STEP_BYTES:
-                await content.readany()
+            with contextlib.suppress(RequestPayloadError):
+                while not content.is_eof() and content.total_bytes < most_bytes - _STEP_BYTES:
+                    await content.readany()
             if not content.is_eof() and request.transport is not None:
-                request.transport.pause_reading()
+                if content.exception() is None:
+                    request.transport.pause_reading()
+                else:
+                    request.transport.write_eof()
+                    request.protocol._pause_reading_for_buffer()  # which looks whether the client has left
                 await asyncio.sleep(LINGER_SECONDS)
 
 

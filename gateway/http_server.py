@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import select
-import socket
-import sys
 from typing import Any, Final, cast
 
 from aiohttp import web
@@ -17,6 +13,7 @@ from aiohttp.http_parser import HttpRequestParserPy
 from aiohttp.web import BaseRequest, RequestHandler, RequestPayloadError, Server, StreamResponse
 
 from gateway.client_answer import already_sent, last_words
+from gateway.client_sockets import has_left, keep_little_unsent
 from gateway.connections import Bounds, Connections
 from gateway.errors import GatewayError, HeadTooLarge, InvalidRequest, RequestTimeout, TooManyConnections
 from gateway.http_loop import RequestLoop
@@ -29,20 +26,17 @@ MOST_FIELD_BYTES: Final = 8190
 MOST_HEAD_BYTES: Final = 64 * 1024
 """Of a head that comes in pieces; one that comes at once is bounded by what is read at once."""
 
+MOST_FRAMING_BYTES: Final = 512 * 1024
+MOST_FRAMING_TIMES: Final = 6
+"""What a body may take on the wire beside so many times its length: chunks of one byte take that, and extensions of
+chunks, which nobody reads, would otherwise have no end. The bytes cover what is read at once and not parsed yet."""
+
 MOST_PIPELINED: Final = 8
 """Requests that wait on one connection for those before them; then it is not read on."""
 
 READ_BUFFER_BYTES: Final = 256 * 1024
-MOST_UNSENT_BYTES: Final = 128 * 1024
-"""Of an answer in the kernel, beside what is on its way; the rest stays at the worker."""
-
-_NOT_SENT_LOW_WATER: Final = 25
-"""TCP_NOTSENT_LOWAT, which `socket` has no name for before Python 3.12."""
-
 LOOK_SECONDS: Final = 0.1
 """How often it is looked whether a client has left that is not read on."""
-
-_LEFT: Final = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 
 log: Final = logging.getLogger("homing.http")
 
@@ -62,7 +56,7 @@ class QuietLogger(logging.Logger):
 class Handler(RequestLoop):
     """aiohttp's connection handler: bounded heads and pipelines, generic answers to what it could not parse."""
 
-    __slots__ = ("_at_rest", "_head_bytes", "_server")
+    __slots__ = ("_at_rest", "_body_bytes", "_head_bytes", "_server")
 
     def __init__(self, server: HttpServer, keep_alive_seconds: float, logger: logging.Logger) -> None:
         loop = asyncio.get_running_loop()
@@ -79,6 +73,7 @@ class Handler(RequestLoop):
         self._server = server
         self._at_rest = True
         self._head_bytes = 0
+        self._body_bytes = 0
         # aiohttp's own bound is 32, and not to be set.
         self._max_msg_queue_size = MOST_PIPELINED
         self._msg_queue_resume_size = MOST_PIPELINED // 2
@@ -100,9 +95,11 @@ class Handler(RequestLoop):
         super().data_received(data)
         if self._request_count != asked:
             self._at_rest = False
-            self._head_bytes = 0
+            self._head_bytes = self._body_bytes = 0
             self._server.asked(self)
-        elif data and self._at_rest:
+        elif not self._at_rest:
+            self._take_piece_of_body(len(data))
+        elif self._head_bytes or data.strip(b"\r\n"):  # an empty line may follow a body (RFC 9112, section 2.2)
             self._take_piece_of_head(len(data))
         if not self._messages or isinstance(self._messages[-1][0], RawRequestMessage):
             return
@@ -117,6 +114,20 @@ class Handler(RequestLoop):
             self.refuse(HeadTooLarge("The request's head is too large."))
         else:
             self._server.head_began(self)
+
+    def _take_piece_of_body(self, size: int) -> None:
+        """Of the request that came last; those behind it are not parsed before it is whole."""
+        self._body_bytes += size
+        if self._body_bytes <= MOST_FRAMING_BYTES:
+            return
+        request = self._current_request
+        content = self._messages[-1][1] if self._messages else request.content if request is not None else None
+        if content is None or content.is_eof():
+            return
+        if self._body_bytes > MOST_FRAMING_BYTES + MOST_FRAMING_TIMES * content.total_bytes:
+            content.set_exception(RequestPayloadError("the body is framing for the most part"))
+            if not self._buffer_paused:
+                self._pause_reading_for_buffer()
 
     def head_is_overdue(self) -> None:
         """Close; say why, unless nothing was asked: a client might take that for its next answer."""
@@ -173,7 +184,7 @@ class Handler(RequestLoop):
         transport = self.transport
         if transport is None or not self._buffer_paused:
             return
-        if _has_left(transport):
+        if has_left(transport):
             transport.abort()
         else:
             self._loop.call_later(LOOK_SECONDS, self._look_whether_left)
@@ -204,7 +215,7 @@ class HttpServer(Server):
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         """Take it in, or close whoever gives way to it."""
         super().connection_made(handler, transport)
-        _keep_little_unsent(transport)
+        keep_little_unsent(transport)
         made = cast(Handler, handler)
         leaving = self.waits.opened(made, self._loop.time())
         self._watch()
@@ -279,19 +290,3 @@ class HttpServer(Server):
         of_state = self._metrics.client_connections.labels
         of_state("idle").set(self.waits.idle)
         of_state("busy").set(self.waits.open - self.waits.idle)
-
-
-def _keep_little_unsent(transport: asyncio.Transport) -> None:
-    """A kernel takes megabytes for a client that does not read, which count as the process's own in a container."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            connection = transport.get_extra_info("socket")
-            connection.setsockopt(socket.IPPROTO_TCP, _NOT_SENT_LOW_WATER, MOST_UNSENT_BYTES)
-
-
-def _has_left(transport: asyncio.Transport) -> bool:
-    poll = select.poll()
-    with contextlib.suppress(OSError, ValueError):
-        poll.register(transport.get_extra_info("socket").fileno(), _LEFT)
-        return bool(poll.poll(0))
-    return True

@@ -141,7 +141,7 @@ class Proxy:
     async def _read(self, request: ClientRequest) -> bytes:
         """The decoded body. A client that waits for a go-ahead gets it here: its key is good, its body no larger than
         it may be."""
-        if expects_continue(request) and request.transport is not None:
+        if expects_continue(request) and not request.content.is_eof() and request.transport is not None:
             check_declared(request, self._body_limit_bytes)
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         return await read_body(request, self._body_limit_bytes, seconds=self._body_seconds)

@@ -77,7 +77,10 @@ def _parsed(head: bytes) -> ResponseHead:
         raise MalformedAnswer("its status line is not HTTP/1.x")
     fields = tuple(_field(line) for line in lines)
     connection = b",".join(value for name, value in fields if name == b"connection").lower()
-    persistent = b"close" not in connection if match[1] == b"1" else b"keep-alive" in connection
+    if match[1] == b"1":
+        persistent = b"close" not in connection
+    else:  # in HTTP/1.0 there are no chunks: whoever sends some may mean another end (RFC 9112, section 6.1)
+        persistent = b"keep-alive" in connection and all(name != b"transfer-encoding" for name, _ in fields)
     return ResponseHead(int(match[2]), fields, persistent)
 
 

@@ -36,8 +36,8 @@ async def test_a_connection_that_says_nothing_is_closed_without_a_word() -> None
 
 @pytest.mark.parametrize("before", [b"", build_request()])
 async def test_a_head_that_does_not_end_is_a_408(before: bytes) -> None:
-    """Row E5: the first one, or one behind an answer; wherever it stops."""
-    begun = (b"P", b"\r\n", HEAD, HEAD + b"\r\n", HEAD + b"\r\nx: y\r")
+    """Row E5: the first one, or one behind an answer; wherever it stops. Of empty lines: test_framed_bodies."""
+    begun = (b"P", b"\r\nP", HEAD, HEAD + b"\r\n", HEAD + b"\r\nx: y\r")
     async with one_worker(client_timeouts=SHORT) as (running, worker):
 
         async def stop_at(piece: bytes) -> None:

@@ -233,9 +233,13 @@ async def test_nothing_of_the_clients_own_head_reaches_the_worker() -> None:
         await running.ask(headers=headers)
         lines = worker.exchanges[0].head.decode().strip().split("\r\n")[1:]
         names = sorted(line.partition(":")[0] for line in lines)
-        expected = ["accept", "content-length", "content-type", "host", "traceparent", "tracestate", "x-request-id"]
+        expected = [
+            "accept", "accept-encoding", "content-length", "content-type", "host", "traceparent", "tracestate",
+            "x-request-id",
+        ]  # fmt: skip
         assert names == expected
         assert worker.exchanges[0].field("host") == f"127.0.0.1:{worker.port}"
+        assert worker.exchanges[0].field("accept-encoding") == "identity"
 
 
 async def test_nothing_of_the_workers_own_head_reaches_the_client() -> None:

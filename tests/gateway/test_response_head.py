@@ -31,6 +31,7 @@ def test_a_plain_head_is_read() -> None:
         ("HTTP/1.1 200 OK", ("Connection: Keep-Alive, CLOSE",), False),
         ("HTTP/1.0 200 OK", (), False),
         ("HTTP/1.0 200 OK", ("connection: keep-alive",), True),
+        ("HTTP/1.0 200 OK", ("connection: keep-alive", "transfer-encoding: chunked"), False),
     ],
 )
 def test_whether_a_connection_stays_is_read_from_version_and_field(

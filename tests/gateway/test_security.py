@@ -28,7 +28,9 @@ INTERNAL = (
     "x-envoy-upstream-rq-timeout-ms", "x-envoy-retry-on", "x-internal", "x-admin", "x-http-method-override",
     "baggage", "cookie", "proxy-authorization",
 )  # fmt: skip
-ALLOWED_UPSTREAM = {"host", "accept", "content-type", "content-length", "x-request-id", "traceparent", "tracestate"}
+ALLOWED_UPSTREAM = {
+    "host", "accept", "accept-encoding", "content-type", "content-length", "x-request-id", "traceparent", "tracestate",
+}  # fmt: skip
 
 
 def sent_names(head: bytes) -> set[str]:

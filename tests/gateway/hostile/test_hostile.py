@@ -70,4 +70,4 @@ async def test_mutated_messages_are_counted_as_the_worker_sees_them(caplog: pyte
         assert set(here.statuses) <= {*ALLOWED, NO_WORKER, 401}
         here.check_worker()
         assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
-        assert here.running.gateway.server.connections.open == 0
+        await until(lambda: here.running.gateway.server.connections.open == 0)
