@@ -18,6 +18,7 @@ from gateway.metrics import Metrics
 from gateway.processes.admin import ProcessesAdmin
 from gateway.processes.parent import Processes, StartFailed, reserve_port
 from gateway.processes.sums import Sums
+from gateway.tenant_settings import TenantSettings
 
 LEAVE = (signal.SIGTERM, signal.SIGINT)
 
@@ -37,12 +38,27 @@ async def serve_processes(config: Config, arguments: argparse.Namespace) -> int:
         async with ProcessesAdmin(processes, metrics, sums) as admin:
             admin_port = await listen_at(admin.start, listen.admin_host, listen.admin_port)
             ports = {"api": f"{listen.host}:{port}", "admin": f"{listen.admin_host}:{admin_port}"}
+            warn_of_limits(config, arguments.processes)
             log.info("processes start", extra={"fields": {"processes": arguments.processes, **ports}})
             try:
                 await processes.run()
             except StartFailed as failed:
                 return failed.code if failed.code > 0 else 1
     return 0
+
+
+def warn_of_limits(config: Config, processes: int) -> None:
+    """Say so where every process will let through what one may: nothing else would."""
+    counted = [name for name, tenant in config.tenants.items() if _is_counted(tenant)]
+    if config.redis is None and counted:
+        fields = {"tenants": counted, "up_to_times": processes, "then": "set redis, or divide the limits"}
+        log.warning("each process counts limits alone", extra={"fields": fields})
+
+
+def _is_counted(tenant: TenantSettings) -> bool:
+    limits = tenant.limits
+    each = () if limits is None else (limits.tokens_per_minute, limits.requests_per_minute, limits.concurrency)
+    return tenant.budget is not None or any(bound is not None for bound in each)
 
 
 def command_of(arguments: argparse.Namespace, port: int) -> Callable[[int, int], Sequence[str]]:
