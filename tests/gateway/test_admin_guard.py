@@ -85,7 +85,7 @@ async def test_the_port_of_a_running_gateway_asks_for_its_token(path, tmp_path):
                     async with session.get(admin + page, headers=headers) as answer:
                         assert answer.status == status, page
             async with session.delete(f"{admin}/workers/w1") as answer:
-                assert answer.status == 401
+                assert (answer.status, (await answer.json())["error"]["code"]) == (401, "admin_token_needed")
             assert [each.name for each in running.gateway.fleet.workers] == ["w1"]
             async with session.get(f"{admin}/metrics") as answer:
                 assert answer.status == 200

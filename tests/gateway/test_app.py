@@ -95,6 +95,7 @@ async def test_a_request_goes_through_and_is_accounted_for(tmp_path):
     assert 'homing_cached_tokens_total{model="m",tenant="acme"} 64.0' in metrics
     assert 'homing_affinity_placements_total{model="m",outcome="home",tenant="acme"} 1.0' in metrics
     assert 'homing_place_seconds_count{model="m"} 1.0' in metrics
+    assert re.search(r'^homing_build_info\{python="3\.\d+\.\d+\S*",version="\d\S*"\} 1\.0$', metrics, re.MULTILINE)
     line = json.loads(front.lines.getvalue())
     assert (line["tenant"], line["code"], line["prompt_tokens"], line["cached_tokens"]) == ("acme", 200, 100, 64)
 

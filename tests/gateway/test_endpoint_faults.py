@@ -53,6 +53,7 @@ async def test_a_worker_without_the_endpoint_is_told_of_clearly_and_stays(path: 
         assert answer.status == 404
         assert "do not serve this endpoint" in answer.error["message"]
         assert answer.json.get("type") == ("error" if path in ANTHROPIC else None)
+        assert answer.error.get("code") == (None if path in ANTHROPIC else "endpoint_not_served")
         worker.script = as_vllm
         assert (await ask(running, path)).status == 200
         assert running.count("backend_ejections_total", reason="broke") == 0

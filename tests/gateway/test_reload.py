@@ -55,12 +55,14 @@ async def test_a_bad_file_changes_nothing_and_says_why(path, caplog):
             assert page["refused"]["reasons"] == [reason]
             assert page["digest"] == before["digest"]
             assert running.count("config_last_reload_successful") == 0
+            taken_at = running.count("config_last_reload_success_timestamp_seconds")
             assert await status_with(running, "acme-key") == 200
             status, told = await admin_page(running, "/readyz")
             assert (status, told["degraded"]) == (200, ["configuration"])
             replace_file(path, good)
             await until(lambda: running.gateway.reloader.refusal is None)
             assert running.count("config_last_reload_successful") == 1
+            assert running.count("config_last_reload_success_timestamp_seconds") > taken_at > 1e9
             assert (await admin_page(running, "/readyz"))[1]["degraded"] == []
 
 

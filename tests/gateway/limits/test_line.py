@@ -198,6 +198,30 @@ async def test_who_leaves_the_line_leaves_no_trace():
         await until(they.running.settled)
 
 
+@pytest.mark.parametrize(
+    ("a", "b"), [({}, {"weight": 4.0}), ({}, {"priority": "high"}), ({"priority": "low"}, {}), ({"weight": 0.25}, {})]
+)
+async def test_weight_and_priority_say_whose_turn_comes_how_often(a, b):
+    """Four times the weight: three prompts of B take less of its share than one of A."""
+    settings = {
+        name: TenantSettings(keys=[key_line(f"{name}-key")], isolation="shared", **more)
+        for name, more in (("a", a), ("b", b))
+    }
+    async with crowd(room=3, **settings) as they:
+        for number in range(3):
+            they.ask(f"first{number}")
+        await until(lambda: len(they.gate.held) == 3)
+        names = [f"{tenant}{number}" for tenant in "ab" for number in range(3)]
+        for place, name in enumerate(names, 1):
+            they.ask(name, key=f"{name[0]}-key")
+            await they.line_of(place)
+        for place in range(6):
+            they.gate.release()
+            await until(lambda place=place: len(they.gate.seen) == 4 + place)
+        assert they.gate.seen[3:] == ["a0", "b0", "b1", "b2", "a1", "a2"]
+        await they.finish()
+
+
 async def test_a_spent_budget_puts_its_tenant_behind_everybody():
     """`deprioritise`: behind the others, and served all the same."""
     from gateway.limit_settings import TenantBudget
