@@ -87,6 +87,7 @@ class Reloader:
         self._asked = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        self._revoking: asyncio.Task[None] | None = None
         self._retry_at = 0.0
         self._rest = Rest(self._look())
         self._revoked_rest = Rest(self._look_at_revoked())
@@ -108,12 +109,14 @@ class Reloader:
         self._say_which_keys_end()
         if self.source is not None:
             self._task = self._supervisor.start("reload", self._watch)
+            self._revoking = self._supervisor.start("revocations", self._watch_revoked)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await end(self._task)
+        await end(self._revoking)
 
     async def reload(self, *, again: bool = False) -> str:
         """Read the configuration and take it, or say why not: `applied`, `refused` or `unchanged`. Never raises.
@@ -126,15 +129,18 @@ class Reloader:
     async def look(self) -> None:
         """One look at the files, and what follows from it."""
         async with self._one_at_a_time:
-            stamp, revoked = await asyncio.to_thread(lambda: (self._look(), self._look_at_revoked()))
-            if self._revoked_rest.to_be_read(revoked):
-                await self._read_revoked()
+            stamp = await asyncio.to_thread(self._look)
             retry = self.refusal is not None and self._clock() >= self._retry_at
             asked = self._asked.is_set()
             self._asked.clear()
             changed = self._rest.to_be_read(stamp) or asked
             if self.source is not None and (changed or retry):
                 await self._reload(self.source, again=not changed)
+
+    async def look_at_revoked(self) -> None:
+        """One look at the list of revoked keys. It waits for no configuration: to try one may take seconds."""
+        if self._revoked_rest.to_be_read(await asyncio.to_thread(self._look_at_revoked)):
+            await self._read_revoked()
 
     async def _reload(self, source: Source, *, again: bool) -> str:
         before = await asyncio.to_thread(self._look)
@@ -160,6 +166,14 @@ class Reloader:
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self._asked.wait()
 
+    async def _watch_revoked(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                await self.look_at_revoked()
+            except Exception as error:  # noqa: BLE001 - a look that fails must not be the last one
+                log.warning("cannot look at revoked keys", extra={"fields": {"because": type(error).__name__}})
+
     async def _take(self, config: Config, secrets: Secrets) -> str:
         if (config, secrets) == (self.config, self.secrets):
             self._succeeded()
@@ -169,6 +183,10 @@ class Reloader:
         for check, _ in self._appliers:
             if check is not None:
                 await check(config, secrets)
+        if config.revoked_keys == self.config.revoked_keys:
+            # While it was tried the list may have grown; a name that left it is let in by the look that follows.
+            secrets.revoked |= self.secrets.revoked
+        self._revoked_rest.was_read(())
         self._apply(config, secrets)
         self.config, self.secrets, self.loaded_at = config, secrets, self._clock()
         self._succeeded()

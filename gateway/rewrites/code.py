@@ -70,7 +70,7 @@ def clean_code(text: str, language: str, rules: Set[str]) -> list[Edit]:
         return []
     code = text[start:end]
     unsure = LANGUAGES[language].unsure
-    if (unsure is not None and unsure.search(code)) or _is_unlikely(code):
+    if _is_unlikely(code) or (unsure is not None and unsure.search(code)):
         return []
     reading = _read(code, language)
     if reading is None:

@@ -14,7 +14,7 @@ _QUOTES: Final = re.compile(
     r"\\['\"]|\$\w*\$|`[^`\n]*(?:--|#|/\*)[^`\n]*`|\[[^\]\n]*(?:--|/\*)[^\]\n]*\]|[\w)]\s*--[\d(.@]"
 )
 _CONTINUED: Final = re.compile(r"\\\r")
-_HERE_DOCUMENT: Final = re.compile(r"<<<.*\r")
+_HERE_DOCUMENT: Final = re.compile(r"<<<[^\n]{1,200}\r")
 
 
 class Language(NamedTuple):

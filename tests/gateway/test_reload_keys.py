@@ -181,3 +181,31 @@ async def test_a_revoked_key_is_refused_by_every_gateway_while_redis_is_away(pat
         await until(lambda: all(each.gateway.reloader.secrets.revoked for each in gateways), seconds=5)
         assert [await status_with(each, "acme-key") for each in gateways] == [401] * 3
         assert [await status_with(each, "globex-key") for each in gateways] == [200] * 3
+
+
+async def test_a_key_is_revoked_while_a_configuration_is_tried(path, tmp_path):
+    """Reading tokenisers of new models takes seconds; a stolen key does not wait for them, nor does it come back."""
+    revoked, tried, go_on = tmp_path / "revoked", asyncio.Event(), asyncio.Event()
+    revoked.write_text("")
+
+    async def slow(config, secrets) -> None:
+        tried.set()
+        await go_on.wait()
+
+    async with scripted_worker() as worker:
+        data = build_data(worker.port, tenants=TWO_TENANTS, revoked_keys=f"file:{revoked}")
+        replace_data(path, data)
+        async with gateway_from(path) as running:
+            reloader = running.gateway.reloader
+            reloader.on_reload(lambda *_: None, slow)
+            replace_data(path, {**data, "limits": {"body_bytes": 100_000}})
+            await asyncio.wait_for(tried.wait(), 5)
+            replace_file(revoked, key_line("acme-key"))
+            await until(lambda: key_digest("acme-key") in reloader.secrets.revoked)
+            assert [await status_with(running, key) for key in ("acme-key", "globex-key")] == [401, 200]
+            go_on.set()
+            await until(lambda: reloader.counts[APPLIED] == 1)
+            assert await status_with(running, "acme-key") == 401
+            replace_file(revoked, "")
+            await until(lambda: not reloader.secrets.revoked)
+            assert await status_with(running, "acme-key") == 200

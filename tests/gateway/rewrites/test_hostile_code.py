@@ -22,8 +22,8 @@ def cpu_seconds(text: str, language: str) -> float:
     return time.thread_time() - began
 
 
-@pytest.mark.parametrize("piece", ["/*", '"', "'", "`", '"\\', "a.", "a<", "int a ", "/", "\n", "\r\n", "  \n\t", "1."])
-@pytest.mark.parametrize("language", ["java", "csharp", "python"])
+@pytest.mark.parametrize("piece", ["/*", '"', "'", "`", '"\\', "a.", "a<", "int a ", "/", "\n", "\r\n", "  \n\t", "<"])
+@pytest.mark.parametrize("language", ["java", "php", "python"])
 def test_endless_lines_and_gaps_are_left_alone_at_once(piece, language):
     """A quarter of a million of them: a lexer's rule would look at all of it from every place, for minutes, and hold
     the whole gateway up, since one look cannot be stopped."""
