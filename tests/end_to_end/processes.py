@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import secrets
 import signal
 import socket
 import subprocess
@@ -49,9 +52,12 @@ class GatewayProcess(Process):
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that nobody listens on, below those that outgoing connections are given: none takes it meanwhile."""
+    while True:
+        port = 15_000 + secrets.randbelow(17_000)  # `random` is seeded alike in every process that runs tests
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("", port))
+            return port
 
 
 def wait_for(condition: Callable[[], Any], *, seconds: float = START_SECONDS, what: str = "a condition") -> Any:
@@ -92,8 +98,9 @@ def simulated_worker(directory: Path, *flags: str, name: str = "smollm2", port: 
 
 
 @contextmanager
-def gateway(directory: Path, config: Mapping[str, Any]) -> Iterator[GatewayProcess]:
-    """A gateway with this configuration, ready."""
+def gateway(directory: Path, config: Mapping[str, Any], *, all_up: bool = True) -> Iterator[GatewayProcess]:
+    """A gateway with this configuration, ready, and before workers that are all up unless `all_up` says otherwise: one
+    of them would do for it, and on a busy machine a worker may be late for its first probe."""
     port, admin = free_port(), free_port()
     listen = {**config.get("listen", {}), "port": port, "admin_port": admin}
     path = directory / f"gateway-{port}.yaml"
@@ -101,7 +108,14 @@ def gateway(directory: Path, config: Mapping[str, Any]) -> Iterator[GatewayProce
         yaml.safe_dump({"timeouts": {"drain_delay_seconds": 0.1, "drain_seconds": 5}, **config, "listen": listen})
     )
     with serve(directory, ["--config", str(path)], port, admin) as process:
+        if all_up:
+            wait_for(lambda: not workers_down(process), what="all workers to be up")
         yield process
+
+
+def workers_down(process: GatewayProcess) -> dict[str, str]:
+    """What /readyz says of the workers that may not be used."""
+    return dict(json.loads(get(f"{process.admin}/readyz")[1])["workers_down"])
 
 
 @contextmanager

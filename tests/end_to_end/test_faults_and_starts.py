@@ -27,7 +27,7 @@ def test_a_worker_that_is_down_at_start_is_named_and_the_rest_serve(tmp_path):
     port = free_port()
     with simulated_worker(tmp_path) as up, ExitStack() as later:
         config = build_config(tmp_path, {"up": up.url, "gone": f"http://127.0.0.1:{port}"})
-        with gateway(tmp_path, config) as process:
+        with gateway(tmp_path, config, all_up=False) as process:
             assert "gone" in get(f"{process.admin}/readyz")[1]
             assert {ask(client(process.url), chat(f"{n} {HEAD}", "Hi"))[1] for n in range(6)} == {"up"}
             assert "gone" in process.log.read_text()
@@ -72,7 +72,7 @@ def test_without_any_worker_the_answer_is_503_at_once(tmp_path):
     """no_backend with a retry hint, not a hang."""
     config = build_config(tmp_path, {"gone": f"http://127.0.0.1:{free_port()}"})
     config["probes"] = {"start_seconds": 0.5}
-    with gateway(tmp_path, config) as process, pytest.raises(openai.InternalServerError) as refused:
+    with gateway(tmp_path, config, all_up=False) as process, pytest.raises(openai.InternalServerError) as refused:
         ask(client(process.url), chat(HEAD, "Hi"))
     assert refused.value.status_code == 503
     assert refused.value.code == "no_backend"

@@ -195,7 +195,7 @@ def test_a_caller_who_leaves_stops_the_work(alpha, running):
     """A stream is dropped after two events: soon nothing is in flight, and the code counted is 499."""
     stream = alpha.chat.completions.create(model=MODEL, messages=chat(HEAD, "Talk."), max_tokens=4000, stream=True)
     next(iter(stream))
-    assert metric(running, r"homing_backend_in_flight") == 1
+    wait_for(lambda: metric(running, r"homing_backend_in_flight") == 1, seconds=5, what="this stream alone")
     stream.close()
     wait_for(lambda: metric(running, r"homing_backend_in_flight") == 0, seconds=5, what="the lease to be given back")
     wait_for(lambda: metric(running, r'homing_requests_total\{.*code="499"') >= 1, seconds=5, what="the count")

@@ -65,13 +65,23 @@ def turns(number: int, count: int) -> list[dict[str, str]]:
     return chat(f"Case {number}. {SYSTEM}", *said)
 
 
-def busy(process: GatewayProcess) -> bool:
-    """Whether this gateway believes that any worker has a request, whoever sent it."""
-    body = json.dumps({"model": MODEL, "messages": chat("hello", "x")}).encode()
+def candidates(process: GatewayProcess, messages: list[dict[str, str]]) -> list[dict[str, Any]]:
+    """What this gateway believes of each worker, for a prompt."""
+    body = json.dumps({"model": MODEL, "messages": messages}).encode()
     request = urllib.request.Request(process.admin + "/explain?tenant=alpha", data=body)
     with urllib.request.urlopen(request, timeout=5) as answer:
-        placement = json.load(answer)["placement"]
-    return any(each["decode_seconds"] > 0 for each in placement["candidates"])
+        return list(json.load(answer)["placement"]["candidates"])
+
+
+def busy(process: GatewayProcess) -> bool:
+    """Whether this gateway believes that any worker has a request, whoever sent it."""
+    return any(each["decode_seconds"] > 0 for each in candidates(process, chat("hello", "x")))
+
+
+def believes(process: GatewayProcess, worker: str, messages: list[dict[str, str]]) -> bool:
+    """Whether this gateway has heard that the worker has most of a prompt in its cache."""
+    cached_tokens = {each["worker"]: each["cached_tokens"] for each in candidates(process, messages)}
+    return cached_tokens[worker] > 64 and cached_tokens[worker] == max(cached_tokens.values())
 
 
 def test_g11_a_restarted_gateway_places_as_before(group):
@@ -142,6 +152,7 @@ def test_no_request_fails_while_redis_is_killed_and_comes_back(group):
         thread.join()
     assert failures == []
     _, worker = ask(client(group.gateways[0].url), turns(200, 1))
+    wait_for(lambda: believes(group.gateways[1], worker, turns(200, 2)), seconds=20, what="the news of it")
     wait_for(lambda: not any(map(busy, group.gateways)), seconds=20, what="all news to be heard")
     answer, again = ask(client(group.gateways[1].url), turns(200, 2))
     assert again == worker
