@@ -69,8 +69,8 @@ class WorkerRoutes:
             try:
                 if not self._changes:
                     raise ChangesOff(
-                        "This port may not change the fleet: set `listen.admin_changes: true`, and let nobody else "
-                        "reach the port, which asks for no key."
+                        "This port may not change the fleet: set `listen.admin_changes: true`, and an `admin_token` "
+                        "where others can reach the port."
                     )
                 if _FROM_PAGES & {name.lower() for name in request.headers}:
                     raise ChangesOff(
