@@ -68,7 +68,8 @@ async def test_a_name_is_looked_up_once_and_its_address_dialled_from_then_on(mon
     membership = build_membership("10.0.0.0/8")
     await add(membership, "http://gpu-0.workers:8000")
     worker = membership.workers[0]
-    assert (worker.name, worker.host, worker.port) == ("gpu-0.workers:8000", "10.0.0.9", 8000)
+    address = worker.backend.address
+    assert (worker.name, address.host, address.port) == ("gpu-0.workers:8000", "10.0.0.9", 8000)
 
 
 async def test_a_name_with_one_bad_address_among_good_ones_is_refused(monkeypatch):
