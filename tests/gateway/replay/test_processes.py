@@ -65,8 +65,10 @@ def test_a_replay_that_fails_says_which_and_why(tmp_path: Path):
 
 def test_control_c_ends_every_process_at_once(tmp_path: Path):
     """The whole group of a terminal gets the signal; nobody prints a traceback and nobody stays."""
-    trace = write_rows(tmp_path / "t.jsonl", [range_row(number, [[2 * number, 2]]) for number in range(5000)])
-    program = [sys.executable, "-m", "gateway", "replay", "--trace", str(trace), "--policy", "homing,ring"]
+    trace = write_rows(tmp_path / "t.jsonl", [range_row(number, [[2 * number, 2]]) for number in range(15_000)])
+    # So many that it cannot be over before the signal, however late this process goes on.
+    many = "homing,ring,chwbl,random,session,round_robin,least_loaded,oracle,ideal"
+    program = [sys.executable, "-m", "gateway", "replay", "--trace", str(trace), "--policy", many]
     pipe = subprocess.PIPE
     command = subprocess.Popen(program, cwd=ROOT, stdout=pipe, stderr=pipe, start_new_session=True)
     assert command.stderr is not None
