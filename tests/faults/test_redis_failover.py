@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.faults.client import Answer, Client, failed, load_while, quantile
-from tests.faults.proxy import FaultProxy, fault_proxy
+from tests.faults.proxy import FaultProxy
 from tests.faults.stage import GatewayProcess, Stage, until
-from tests.faults.test_redis_faults import ADDED_MS, paced, state_of, two_gateways
+from tests.faults.test_redis_faults import ADDED_MS, paced, state_of, two_gateways_behind_a_proxy
 
 TROUBLES = {
     "READONLY": b"-READONLY You can't write against a read only replica.\r\n",
@@ -35,22 +35,19 @@ def all_say(gateways: list[GatewayProcess], degraded: list[str]) -> Callable[[],
 @pytest.mark.row("C7", seconds=240)
 async def test_a_redis_that_fails_over_costs_no_answer_and_no_time(stage: Stage) -> None:
     """Five errors in turn as the answer to everything, then a replica that refuses writes until it is promoted."""
-    with stage.redis() as redis:
-        redis.start()
-        async with fault_proxy("127.0.0.1", redis.port) as proxy:
-            gateways = await two_gateways(stage, f"redis://127.0.0.1:{proxy.port}/0")
-            clients = [stage.client(gateway) for gateway in gateways]
-            calm, hit, joining = [], [], []
-            await until(all_say(gateways, []), seconds=15)
-            for said in TROUBLES.values():
-                calm += await paced(clients, SLICE_SECONDS)
-                proxy.says = said
-                hit += await paced(clients, SLICE_SECONDS)
-                await until(all_say(gateways, ["redis"]), seconds=15)
-                proxy.says = None
-                joining.append(await until(all_say(gateways, []), seconds=15))
-            async with under_load(clients) as beside:
-                joining.append(await fail_over(stage, proxy, gateways))
+    async with two_gateways_behind_a_proxy(stage) as (_, proxy, gateways):
+        clients = [stage.client(gateway) for gateway in gateways]
+        calm, hit, joining = [], [], []
+        await until(all_say(gateways, []), seconds=15)
+        for said in TROUBLES.values():
+            calm += await paced(clients, SLICE_SECONDS)
+            proxy.says = said
+            hit += await paced(clients, SLICE_SECONDS)
+            await until(all_say(gateways, ["redis"]), seconds=15)
+            proxy.says = None
+            joining.append(await until(all_say(gateways, []), seconds=15))
+        async with under_load(clients) as beside:
+            joining.append(await fail_over(stage, proxy, gateways))
     wrong = len(failed([*calm, *hit, *beside]))
     added = 1000 * (quantile([a.ttft for a in hit], 0.99) - quantile([a.ttft for a in calm], 0.99))
     stage.row.holds(

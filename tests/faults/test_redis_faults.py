@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
 
 from tests.end_to_end.redis_server import RedisServer
 from tests.faults.client import Answer, Client, failed, load, load_while, quantile
-from tests.faults.proxy import fault_proxy
+from tests.faults.proxy import FaultProxy, fault_proxy
 from tests.faults.stage import GatewayProcess, Stage, until
 
 AT_ONCE = 6
@@ -24,6 +25,17 @@ async def two_gateways(stage: Stage, url: str) -> list[GatewayProcess]:
     """Replicas on one Redis, with limits that count in it."""
     await stage.start_workers(3, first_seconds=0.01)
     return [await stage.gateway(redis={"url": url}) for _ in range(2)]
+
+
+@asynccontextmanager
+async def two_gateways_behind_a_proxy(
+    stage: Stage,
+) -> AsyncIterator[tuple[RedisServer, FaultProxy, list[GatewayProcess]]]:
+    """A Redis of their own, and a fault proxy between it and both."""
+    with stage.redis() as redis:
+        redis.start()
+        async with fault_proxy("127.0.0.1", redis.port) as proxy:
+            yield redis, proxy, await two_gateways(stage, f"redis://127.0.0.1:{proxy.port}/0")
 
 
 async def state_of(gateway: GatewayProcess) -> list[str]:
@@ -118,39 +130,33 @@ async def test_a_frozen_redis_costs_no_answer_and_no_time(stage: Stage) -> None:
 @pytest.mark.row("C4", seconds=180)
 async def test_a_slow_redis_costs_no_answer_and_no_time(stage: Stage) -> None:
     """200 ms each way, by the fault proxy."""
-    with stage.redis() as redis:
-        redis.start()
-        async with fault_proxy("127.0.0.1", redis.port) as proxy:
-            gateways = await two_gateways(stage, f"redis://127.0.0.1:{proxy.port}/0")
+    async with two_gateways_behind_a_proxy(stage) as (_, proxy, gateways):
 
-            def slow() -> None:
-                proxy.delay_seconds = 0.2
+        def slow() -> None:
+            proxy.delay_seconds = 0.2
 
-            def quick() -> None:
-                proxy.delay_seconds = 0.0
+        def quick() -> None:
+            proxy.delay_seconds = 0.0
 
-            await beside_a_control(stage, [stage.client(gateway) for gateway in gateways], slow, quick)
+        await beside_a_control(stage, [stage.client(gateway) for gateway in gateways], slow, quick)
 
 
 @pytest.mark.row("C5")
 async def test_replicas_are_together_again_soon_after_redis_is_back(stage: Stage) -> None:
     """Killed and started three times: how long until both have joined, and how often they tried to connect."""
-    with stage.redis() as redis:
-        redis.start()
-        async with fault_proxy("127.0.0.1", redis.port) as proxy:
-            gateways = await two_gateways(stage, f"redis://127.0.0.1:{proxy.port}/0")
+    async with two_gateways_behind_a_proxy(stage) as (redis, proxy, gateways):
 
-            async def joined() -> bool:
-                return [await state_of(gateway) for gateway in gateways] == [[], []]
+        async def joined() -> bool:
+            return [await state_of(gateway) for gateway in gateways] == [[], []]
 
-            slowest, rate = 0.0, 0.0
-            for _ in range(3):
-                redis.kill()
-                before = proxy.connections
-                await asyncio.sleep(5.0)
-                rate = max(rate, (proxy.connections - before) / 5.0 / len(gateways))
-                redis.start()
-                slowest = max(slowest, await until(joined, seconds=20))
+        slowest, rate = 0.0, 0.0
+        for _ in range(3):
+            redis.kill()
+            before = proxy.connections
+            await asyncio.sleep(5.0)
+            rate = max(rate, (proxy.connections - before) / 5.0 / len(gateways))
+            redis.start()
+            slowest = max(slowest, await until(joined, seconds=20))
     stage.row.holds(f"joined after {slowest:.1f} s, {rate:.1f} connects a second each", slowest <= 2.5 and rate <= 5)
 
 
